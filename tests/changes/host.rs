@@ -13,7 +13,7 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::layer::Layer;
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
@@ -127,6 +127,17 @@ impl Layer for Mortal {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let page = self.behind().list(scope, filter, after, limit).await?;
+        self.tally.count(Work { runs: page.runs.len() as u64, ..Work::default() });
+        Ok(page)
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        let page = self.behind().tree(query, after, limit).await?;
         self.tally.count(Work { runs: page.runs.len() as u64, ..Work::default() });
         Ok(page)
     }

@@ -136,7 +136,7 @@ async fn l_062_an_answer_that_does_not_fit_is_refused_to_whoever_gave_it() {
     let id = host.spawn(&request("a", "task")).await;
     host.reach(&id, Status::Blocked).await;
     let before = host.get(&id).await;
-    let long = "x".repeat(ANSWER_BYTES_MAX);
+    let long = "x".repeat(ANSWER_BYTES_MAX + 1);
     let table: &[(&str, Answer, &str)] = &[
         ("c", text(""), "invalid: the answer is empty"),
         ("c", text(&long), "invalid: the answer has more than 65536 bytes"),

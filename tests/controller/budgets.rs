@@ -292,7 +292,7 @@ fn parent_of(children: &'static [&'static str]) -> ClosurePlanner {
     })
 }
 
-fn family(
+pub(crate) fn family(
     children: &'static [&'static str],
     change: impl FnOnce(&mut Agent),
 ) -> (World, Arc<Metered>) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::Event;
-use taskrun_journal::list::ListFilter;
+use taskrun_journal::list::TreeQuery;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolOutcome;
@@ -91,12 +91,9 @@ async fn play(point: Point) -> u32 {
     let folds: Vec<_> = left.iter().map(|one| one.fold.is_some()).collect();
     assert_eq!(folds, [false, true], "{point:?}");
     // What counts is what the journal says, whichever of its hosts died.
-    let counted = ListFilter {
-        root_run_id: Some(run.id.clone()),
-        counted_only: true,
-        ..ListFilter::default()
-    };
-    let page = door.client().list(&counted, None, 9).await.expect("lists");
+    let (tenant, root_run_id) = ("default".to_owned(), run.id.clone());
+    let counted = TreeQuery { tenant, root_run_id, counted_only: true };
+    let page = world.inner.tree(&counted, None, 9).await.expect("reads");
     assert_eq!(page.runs.iter().map(|run| run.id().as_str()).collect::<Vec<_>>(), ["1"]);
     deaths
 }

@@ -60,7 +60,7 @@ impl Shelf {
 
     /// Puts these agents into force with the next look.
     pub(super) fn switch(&self, world: &World) {
-        let change = PolicyChange { agents: world.agents_now(), concerns_all: false };
+        let change = PolicyChange { agents: world.agents_now(), models: Vec::new() };
         *self.change.lock().expect("nobody panics with it") = Some(change);
     }
 

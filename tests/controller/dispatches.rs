@@ -54,7 +54,7 @@ pub(crate) fn registered<const N: usize>(all: [(&str, Subscriber); N]) -> Subscr
 }
 
 /// A request whose run has these subscribers.
-fn told(request: SpawnRequest, subscribers: &[&str]) -> SpawnRequest {
+pub(crate) fn told(request: SpawnRequest, subscribers: &[&str]) -> SpawnRequest {
     let subscribers = subscribers.iter().map(|name| (*name).to_owned()).collect();
     SpawnRequest { subscribers, ..request }
 }

@@ -1,11 +1,22 @@
 //! Removing runs that ended long ago.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::json;
+use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
+use taskrun::scope::model::Model;
 use taskrun_journal::list::Scope;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::Clock;
 
+use super::budgets::{ask, family};
+use super::common::{Gates, named};
+use super::delivery::{children, coordinator, line, say, worker};
+use super::host_tools::{leader, words};
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, request};
 
 async fn exists(host: &Native, id: &str) -> bool {
@@ -88,4 +99,80 @@ async fn gc_keeps_what_stands_above_an_open_run() {
     let did = host.client().gc(before, false).await.expect("done");
     assert_eq!((did.runs, did.kept), (2, 0));
     assert!(exists(&host, &leaf).await, "it has just ended");
+}
+
+/// Removes all that has ended so far; the runs that are removed and those that stay.
+async fn removed(world: &World, host: &Native) -> (u64, u64) {
+    world.clock.advance(Duration::from_secs(1));
+    let did = host.client().gc(world.clock.now(), false).await.expect("done");
+    (did.runs, did.kept)
+}
+
+#[tokio::test]
+async fn gc_keeps_the_results_that_an_open_run_waits_for_with_others() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("all of it") }));
+    world.agent("slow", gate.answering("the rest"));
+    leader(&mut world, "lead", &["quick", "slow"], |_, said| match said.is_empty() {
+        true => {
+            let tasks = ["quick", "slow"].map(|agent| json!({ "agent": agent, "message": "go" }));
+            vec![("delegate", json!({ "tasks": tasks }))]
+        }
+        false => Vec::new(),
+    });
+    let host = world.start().await;
+    let id = host.spawn(&request("lead", "x")).await;
+    gate.reached_by(1).await;
+    host.reach(&id, Status::Blocked).await;
+    let tree = host.client().tree(&id).await.expect("there");
+    let quick = tree.descendants.iter().find(|run| run.spec.agent_name == "quick");
+    host.end(quick.expect("it was started").id().as_str()).await;
+    assert_eq!(removed(&world, &host).await, (0, 1));
+    gate.open();
+    let said = words(&host, &id).await;
+    assert_eq!([&said[0][0]["result"], &said[0][1]["result"]], ["all of it", "the rest"]);
+}
+
+#[tokio::test]
+async fn gc_keeps_what_counts_in_the_budget_of_an_open_run() {
+    let (mut world, model) = family(&["1", "2", "3"], |agent| agent.budget.tokens = Some(60));
+    let gates = Gates::new();
+    let visited = Arc::clone(&gates);
+    let child = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| {
+        let gates = Arc::clone(&visited);
+        async move {
+            let said = ask(&scope).await;
+            let _inside = gates.pass(&input.run.run_id).await;
+            answer(&said)
+        }
+    });
+    let own: Arc<dyn Model> = model.clone();
+    world.agent_asking("child", child, Some(own), |_| {});
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    let first = gates.have_come(1).await.remove(0);
+    gates.open(&first);
+    host.end(&first).await;
+    let second = gates.have_come(2).await.remove(1);
+    assert_eq!(removed(&world, &host).await, (0, 1), "its thirty tokens still count");
+    gates.open(&second);
+    let run = host.end("1").await;
+    assert_eq!(run.ending().map(|ending| ending.stop_reason), Some(StopReason::MaxTokens));
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn gc_keeps_an_outcome_until_the_conversation_was_told() {
+    let mut world = World::new();
+    world.agent("worker", worker());
+    super::delivery::leader(&mut world, "lead", coordinator());
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start one")).await;
+    host.end(&first).await;
+    let outcome = children(&host, &first).await.remove(0);
+    host.end(&outcome).await;
+    assert_eq!(removed(&world, &host).await, (1, 1), "the line that started it goes");
+    let told = say(&world, &host, &line("lead", "what is new?")).await;
+    assert!(told.contains("did one"), "{told}");
+    assert_eq!(removed(&world, &host).await, (2, 0));
 }

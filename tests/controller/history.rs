@@ -33,7 +33,7 @@ fn said(agent: &str, task: &str) -> SpawnRequest {
 
 /// The answer of a run of this request.
 async fn result(world: &World, host: &Native, request: &SpawnRequest) -> String {
-    // Ends of the same millisecond are ordered by id.
+    // The next line is a later one.
     world.clock.advance(Duration::from_millis(1));
     let run = host.end(&host.spawn(request).await).await;
     assert_eq!(run.status(), Status::Completed, "{run:?}");

@@ -33,19 +33,19 @@ const LATE: Duration = Duration::from_secs(30);
 
 /// A model that refuses some questions, in their order, and answers all others with their text.
 #[derive(Default)]
-struct Busy {
+pub(crate) struct Busy {
     refusals: Mutex<VecDeque<Option<Duration>>>,
     asked: Mutex<Vec<String>>,
 }
 
 impl Busy {
     /// Refuses the questions for which a wait is given.
-    fn new(refusals: &[Option<Duration>]) -> Arc<Self> {
+    pub(crate) fn new(refusals: &[Option<Duration>]) -> Arc<Self> {
         let refusals = Mutex::new(refusals.iter().copied().collect());
         Arc::new(Self { refusals, asked: Mutex::default() })
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no panic").clone()
     }
 }
@@ -100,7 +100,7 @@ impl Drop for UnderWay {
 
 /// A world with an agent that asks its model two things in one step, and the number of its steps
 /// that are under way.
-fn world(model: &Arc<Busy>, change: impl FnOnce(&mut Agent)) -> (World, Arc<AtomicU32>) {
+pub(crate) fn world(model: &Arc<Busy>, change: impl FnOnce(&mut Agent)) -> (World, Arc<AtomicU32>) {
     let (mut world, steps) = (World::new(), Arc::new(AtomicU32::new(0)));
     let counted = Arc::clone(&steps);
     let planner = ClosurePlanner::new(move |_, scope: Arc<CallScope>| {
@@ -133,7 +133,7 @@ fn wanted_at(run: &Run) -> u64 {
     not_before.0
 }
 
-async fn reach_the_wait(host: &Native, id: &str) -> Run {
+pub(crate) async fn reach_the_wait(host: &Native, id: &str) -> Run {
     host.until(id, "waits for its model", |run| {
         run.status() == Status::Blocked && blocked_on(run) == Some(BlockedOn::Schedule)
     })

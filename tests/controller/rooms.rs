@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::status::Status;
+use taskrun_journal::time::{Clock, Timestamp, millis};
 use taskrun_policy::DelegationSettings;
 
 use super::common::{Gates, Handle, named};
@@ -109,6 +110,22 @@ async fn rs_16_a_task_that_was_done_lately_is_answered_from_before_and_others_ar
     world.clock.advance(REUSE_DEFAULT + Duration::from_millis(1));
     let (late, told) = line((&world, &host), &asked("review this", context)).await;
     assert_eq!((&late["status"], told.contains("previous")), (&json!("delegated"), false));
+}
+
+#[tokio::test]
+async fn rs_16_a_task_that_was_done_before_the_clock_was_set_back_is_done_again() {
+    let mut world = World::new();
+    worker(&mut world);
+    delegating(&mut world, reuses(REUSE_DEFAULT));
+    world.clock.advance(2 * REUSE_DEFAULT);
+    let host = world.start().await;
+    let asked = asked("review this", None);
+    assert_eq!(line((&world, &host), &asked).await.0["status"], "delegated");
+    let now = Duration::from_millis(world.clock.now().0);
+    let before = now - 2 * REUSE_DEFAULT;
+    world.clock.set_time_of_day(Timestamp(millis(before)));
+    let (again, told) = line((&world, &host), &asked).await;
+    assert_eq!((&again["status"], &*told), (&json!("delegated"), "review this"));
 }
 
 #[tokio::test]

@@ -1,17 +1,23 @@
 //! Tokens, counted for the run that used them and rolled up along parents (M-61, WS-28).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use serde_json::json;
+use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::run::Run;
+use taskrun_journal::status::StopReason;
+use taskrun_policy::Budget;
 use tokio::sync::Barrier;
 
+use super::budgets::{ask, family};
+use super::common::named;
 use super::host_tools::{leader, words};
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
 
@@ -21,6 +27,8 @@ fn usage(prompt: u64, completion: u64) -> Usage {
         completion_tokens: completion,
         total_tokens: prompt + completion,
         reported_tokens: prompt + completion,
+        reported_prompt_tokens: prompt,
+        reported_completion_tokens: completion,
         ..Usage::default()
     }
 }
@@ -162,4 +170,35 @@ async fn w_044_a_list_of_tasks_has_the_tokens_of_all_answers_of_each() {
     let said = words(&host, &host.spawn(&request("lead", "x")).await).await;
     let task = &said[2][0];
     assert_eq!((&task["prompt_tokens"], &task["completion_tokens"]), (&json!(20), &json!(2)));
+}
+
+#[tokio::test]
+async fn m_50_no_budget_above_a_run_counts_what_that_merely_says_it_used() {
+    // Enough for the two answers of a model that are had beneath, of 20 tokens read and 10 written.
+    let bounds: [fn(&mut Budget); 3] = [
+        |budget| budget.tokens = Some(61),
+        |budget| budget.prompt_tokens = Some(41),
+        |budget| budget.completion_tokens = Some(21),
+    ];
+    for bound in bounds {
+        let (mut world, model) = family(&["1", "2"], |agent| bound(&mut agent.budget));
+        let boaster = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+            let words = ask(&scope).await;
+            let (prompt_tokens, completion_tokens, total_tokens) = (u64::MAX, u64::MAX, u64::MAX);
+            let much = Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() };
+            scope.add_usage(much);
+            answer(&words)
+        });
+        let own: Arc<dyn Model> = model.clone();
+        world.agent_asking("child", boaster, Some(own), |_| {});
+        let host = world.start().await;
+        host.spawn(&named("1", "a")).await;
+        let run = host.end("1").await;
+        let reason = run.ending().map(|ending| ending.stop_reason);
+        assert_eq!(reason, Some(StopReason::FinalResponse), "{:?}", run.ending());
+        assert_eq!(model.asked.load(Ordering::SeqCst), 2);
+        let counted = host.client().charged_with_descendants(&run).await.expect("read");
+        let tokens = (counted.prompt_tokens, counted.completion_tokens, counted.total_tokens);
+        assert_eq!(tokens, (40, 20, 60));
+    }
 }

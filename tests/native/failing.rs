@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::layer::Layer;
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Scope, TreePage, TreeQuery};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
@@ -288,17 +288,16 @@ impl Layer for Failing {
         self.answer(Op::Append, number, answer)
     }
 
-    async fn list(
+    async fn tree(
         &self,
-        scope: &Scope,
-        filter: &ListFilter,
-        after: Option<&Cursor>,
+        query: &TreeQuery,
+        after: Option<u64>,
         limit: usize,
-    ) -> Result<Page, StoreError> {
-        if filter.counted_only {
+    ) -> Result<TreePage, StoreError> {
+        if query.counted_only {
             self.tree_reads.fetch_add(1, Ordering::SeqCst);
         }
-        self.inner.list(scope, filter, after, limit).await
+        self.inner.tree(query, after, limit).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
@@ -329,8 +328,9 @@ impl Dispatches for FailingDispatches {
     async fn next_dispatch(
         &self,
         subscribers: &BTreeSet<String>,
+        now: Timestamp,
     ) -> Result<Option<Timestamp>, StoreError> {
-        self.inner.next_dispatch(subscribers).await
+        self.inner.next_dispatch(subscribers, now).await
     }
 
     async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {

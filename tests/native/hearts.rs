@@ -113,4 +113,8 @@ impl Hosts for Hearts {
         let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.get(host).copied().or_else(|| self.inner.silence(host))
     }
+
+    fn abandon(&self, host: &HostId) {
+        self.inner.abandon(host);
+    }
 }

@@ -250,3 +250,30 @@ fn get_says_of_an_open_run_that_its_agent_has_changed_since() {
     assert_eq!(project.run(&["adopt", &id]).code, 0);
     assert_eq!(get().get("agent_change"), None);
 }
+
+#[test]
+fn get_says_of_a_run_that_its_host_adopts_that_it_does() {
+    let project = project();
+    let id = waits(&project);
+    change(&project);
+    let told = || {
+        let change = project.run(&["get", &id, "-o", "json"]).json()["agent_change"].clone();
+        (change.get("upgrade").cloned(), project.run(&["get", &id]).stderr)
+    };
+    let keeps = "the run has its form of before, within the rules of both";
+    let adopts = "the run is adopted when it goes on";
+    let (upgrade, text) = told();
+    assert!(upgrade.is_none() && text.contains(keeps) && !text.contains(adopts), "{text}");
+    let policy = POLICY.replace("docs/**", "**");
+    let policy = policy.replace("[agent.subject]\n", "[agent.subject]\nupgrade = \"adopt\"\n");
+    project.write("taskrun.toml", policy.as_bytes());
+    let (upgrade, text) = told();
+    assert_eq!(upgrade, Some(json!("adopt")));
+    assert!(text.contains(adopts) && !text.contains(keeps), "{text}");
+    // A form that does not load is given to no run.
+    project.write("components/own.wasm", b"no component");
+    let (upgrade, text) = told();
+    assert!(upgrade.is_none() && text.contains(keeps) && !text.contains(adopts), "{text}");
+    project.write("components/own.wasm", &component(&project, b"2"));
+    assert_eq!(answer(&project, &id)["result"], "thanks");
+}

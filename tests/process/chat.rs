@@ -78,6 +78,7 @@ fn two_background_runs_a_question_in_place_and_every_line_once_over_ctrl_c_and_k
     terminal.shows("works in the background", 2);
     terminal.shows("\nWhich quarter?\n", 1);
     terminal.shows("\nunder way\n", 1);
+    terminal.prompts();
     terminal.types("Q3\n");
     terminal.shows("has completed", 2);
     project.kill_hosts_and_wait();
@@ -167,6 +168,7 @@ fn an_outcome_that_is_delivered_at_once_is_told_in_place_once_and_nobody_types_f
     terminal.shows("\nunder way\n", 1);
     // Another host has to tell it.
     project.kill_hosts_and_wait();
+    terminal.prompts();
     terminal.types("Q3\n");
     terminal.shows("has completed", 1);
     terminal.shows("told of 1 background run", 1);

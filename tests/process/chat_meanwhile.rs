@@ -16,15 +16,25 @@ fn is_asked(project: &Project, terminal: &mut Terminal, question: &str) -> Strin
     terminal.types(&format!("{}\n", starts(&[asks(question, "thanks")])));
     terminal.shows(&format!("\n{question}\n"), 1);
     terminal.shows("\nunder way\n", answers + 1);
+    // What is typed before there is a prompt is no answer.
+    terminal.prompts();
     let inbox = project.run(&["inbox", "-o", "json"]).json();
     inbox["items"][0]["run_id"].as_str().expect("a run").to_owned()
 }
 
 /// Says a line, and waits for the answer to it.
-fn exchange(terminal: &mut Terminal, text: &str) {
+pub(crate) fn exchange(terminal: &mut Terminal, text: &str) {
     terminal.prompts();
     terminal.types(&format!("{}\n", says(text)));
     terminal.shows(&format!("\n{text}\n>"), 1);
+}
+
+/// Has nobody write to the store for as long as this lives.
+pub(crate) fn locked(project: &Project) -> rusqlite::Connection {
+    let store = rusqlite::Connection::open(project.path().join(".taskrun/taskrun.db"));
+    let store = store.expect("opens");
+    store.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    store
 }
 
 /// The lines that are the answer to one that was typed before there was a prompt for it.
@@ -94,6 +104,29 @@ fn a_confirmation_that_is_settled_elsewhere_is_left_and_the_line_typed_for_it_is
 }
 
 #[test]
+fn a_question_whose_answer_cannot_be_recorded_is_asked_again_and_then_answered() {
+    let project = project();
+    let mut terminal = chat(&project, &["--agent", "lead"]);
+    terminal.shows(">", 1);
+    let id = is_asked(&project, &mut terminal, "Which quarter?");
+    let locked = locked(&project);
+    terminal.types("Q3\n");
+    terminal.shows("\nWhich quarter?\n", 2);
+    drop(locked);
+    terminal.prompts();
+    terminal.types("Q4\n");
+    terminal.shows("has completed", 1);
+    terminal.prompts();
+    terminal.types("\x04");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    assert!(!terminal.seen().contains(SETTLED), "{}", terminal.seen());
+    let events = project.events(&id);
+    let answers = events.iter().filter(|event| event["kind"] == "answered");
+    let answers: Vec<String> = answers.map(ToString::to_string).collect();
+    assert!(answers.len() == 1 && answers[0].contains("Q4"), "{answers:?}");
+}
+
+#[test]
 fn a_run_of_a_host_that_is_killed_is_gone_on_with_while_a_question_is_open() {
     let project = project();
     let mut terminal = chat(&project, &["--agent", "lead"]);
@@ -104,6 +137,7 @@ fn a_run_of_a_host_that_is_killed_is_gone_on_with_while_a_question_is_open() {
     terminal.shows("\nunder way\n", 1);
     assert!(project.kill_hosts() > 0, "one executes it");
     terminal.shows("has completed", 1);
+    terminal.prompts();
     terminal.types("Q3\n");
     terminal.shows("has completed", 2);
 }

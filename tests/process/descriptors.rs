@@ -7,10 +7,19 @@ use crate::project::{Project, Ran};
 /// Runs the program in a shell that first lets itself have so many files open, as soft and as hard
 /// limit.
 fn run_with(project: &Project, soft: u32, hard: u32, args: &[&str]) -> Ran {
-    let program = project.command(args);
-    let mut shell = Command::new("sh");
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
-    shell.args(["-c", &script, "sh"]).arg(program.get_program()).args(program.get_args());
+    run_in_shell(project, Command::new("sh"), &script, args)
+}
+
+/// Runs the program as the last thing that a script of this shell does: `exec "$@"`.
+pub(crate) fn run_in_shell(
+    project: &Project,
+    mut shell: Command,
+    script: &str,
+    args: &[&str],
+) -> Ran {
+    let program = project.command(args);
+    shell.args(["-c", script, "sh"]).arg(program.get_program()).args(program.get_args());
     shell.current_dir(project.path());
     for (name, value) in program.get_envs() {
         match value {

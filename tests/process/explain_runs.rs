@@ -6,7 +6,7 @@ use crate::explain::{ask, decided, edit};
 use crate::project::{Project, Ran};
 
 /// Two agents, of which the first may start runs of the second.
-const BENEATH: &str = r#"[tool.workspace]
+pub(crate) const BENEATH: &str = r#"[tool.workspace]
 component = "components/workspace.wasm"
 
 [agent.lead]
@@ -34,7 +34,7 @@ pub(crate) fn waits(project: &Project, agent: &str, more: &[&str], then: &[Value
 
 /// The layers that a run asks about reading a path, each with its verdict: in capitals the one that
 /// decides.
-fn layers(project: &Project, run: &str, path: &str) -> (i32, Vec<String>) {
+pub(crate) fn layers(project: &Project, run: &str, path: &str) -> (i32, Vec<String>) {
     let argument = format!("path={path}");
     let ran = ask(project, &["--run", run, "--cap", "workspace-read", "--arg", &argument]);
     let told = ran.json();
@@ -42,7 +42,7 @@ fn layers(project: &Project, run: &str, path: &str) -> (i32, Vec<String>) {
     (ran.code, layer_words(&told))
 }
 
-fn layer_words(told: &Value) -> Vec<String> {
+pub(crate) fn layer_words(told: &Value) -> Vec<String> {
     let layer = |layer: &Value| {
         let text = |key: &str| layer[key].as_str().expect("a text").to_owned();
         let verdict = match layer["decides"] == true {

@@ -30,6 +30,10 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
     refuses(&project.run(&["wait", "nobody"]), 2, &["not found"]);
     refuses(&project.run(&["ps", "--status", "done"]), 2, &["done", "completed"]);
     refuses(&project.run(&["gc", "--components-older-than", "59m"]), 2, &["1h or longer"]);
+    for (option, word) in [("--channel", "channel"), ("--subscriber", "subscriber")] {
+        let says = format!("the policy has no {word} \"nosuch\"; there is none");
+        refuses(&project.run(&["run", "worker", "x", option, "nosuch"]), 2, &[says.as_str()]);
+    }
     let runs = project.run(&["ps", "-a", "-o", "json"]).json();
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
 }
@@ -71,6 +75,21 @@ fn an_empty_key_id_or_tenant_is_refused_and_starts_nothing() {
     refuses(&ran, 2, &["--tenant", "it is empty"]);
     let runs = project.run(&["ps", "-a", "-o", "json"]).json();
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_label_has_one_value_or_the_request_is_refused() {
+    let project = Project::new();
+    let two = ["--label", "k=a", "--label", "k=b"];
+    for command in [&["run", "worker", "x", "-d"][..], &["ps"], &["memory", "put", "key", "text"]] {
+        let ran = project.run(&[command, &two[..]].concat());
+        refuses(&ran, 2, &["label k has two values", "--label once for each key"]);
+    }
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+    let same = ["--label", "k=a", "--label", "j=b", "--label", "k=a"];
+    let run = project.run(&[&["run", "worker", "x", "-d"], &same[..]].concat()).id();
+    assert_eq!(project.run(&[&["ps", "-o", "name"], &same[..]].concat()).id(), run);
 }
 
 #[test]

@@ -1,11 +1,14 @@
 //! A component that takes long to compile, beside honest ones; and where native code is kept.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use taskrun_examples::evil;
 
+use crate::descriptors::run_in_shell;
 use crate::project::Project;
 
 const POLICY: &str = r#"
@@ -69,4 +72,24 @@ fn a_tool_call_without_a_data_directory_keeps_native_code_for_the_next_one() {
     assert!(kept.iter().any(|(_, _, native)| *native > bytes), "{kept:?}");
     assert_eq!(call(), kept, "it is not compiled again");
     assert!(!project.path().join(".taskrun").exists());
+}
+
+/// Without `/proc`, where the system lets this process take it away.
+#[test]
+fn a_program_that_does_not_find_its_own_file_warns_that_nothing_bounds_its_compiler() {
+    let project = Project::new();
+    let (args, says) = (["inspect", "components/workspace.wasm"], "bounds of time and memory");
+    let usual = project.run(&args);
+    assert!(usual.code == 0 && !usual.stderr.contains(says), "{usual:?}");
+    let mut shell = Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh"]);
+    let script = "mount -t tmpfs none /proc && exec \"$@\"";
+    let ran = run_in_shell(&project, shell, script, &args);
+    if ["unshare: ", "mount: "].iter().any(|who| ran.stderr.starts_with(who)) {
+        let said = format!("THE TEST WITHOUT /proc DID NOTHING: {}", ran.stderr);
+        std::io::stderr().write_all(said.as_bytes()).expect("somebody hears it");
+        return;
+    }
+    assert!(ran.code == 0 && ran.stderr.contains(says), "{ran:?}");
+    assert_eq!(ran.stdout, usual.stdout);
 }

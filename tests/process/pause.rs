@@ -1,12 +1,10 @@
 //! Runs that are paused, resumed and told something from another terminal, and questions that are
 //! answered at one.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
 
-use crate::project::{Project, Ran};
+use crate::project::Project;
+use crate::terminal::Terminal;
 
 /// Asks a question, and then answers.
 fn asking() -> String {
@@ -193,27 +191,17 @@ fn at_a_terminal_what_is_asked_is_asked_there() {
     let script = json!({ "steps": [[{ "plan": { "await": asks } }], [{ "reply": "thanks" }]] });
     let id = project.run(&["run", "worker", &script.to_string(), "-d"]).id();
     project.reach(&id, "blocked");
-    // `script` gives the program a terminal of its own and passes on what is typed.
-    let program = env!("CARGO_BIN_EXE_taskrun");
-    let answer = format!("{program} answer {id}");
-    let mut terminal = Command::new("timeout");
-    terminal
-        .args(["60", "script", "-q", "-e", "-c", &answer, "/dev/null"])
-        .current_dir(project.path())
-        .envs(project.surroundings())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = terminal.spawn().expect("it starts");
-    let mut typed = child.stdin.take().expect("a pipe");
-    typed.write_all(b"the third one\n9\n2\n1 2\nwhatever\n{\"a\": 1}\n").expect("typed");
-    // It stays open: the end of what is typed is not the end of the terminal.
-    let output = child.wait_with_output().expect("it ends");
-    drop(typed);
-    let ran = Ran::from(output);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    for shown in ["Which quarter?", "2  green (g)", "there is no option 9", "result as JSON"] {
-        assert!(ran.stdout.contains(shown), "{shown:?} is missing: {}", ran.stdout);
+    let mut terminal = Terminal::new(project.command(&["answer", &id]));
+    terminal.shows("Which quarter?\n>", 1);
+    terminal.types("the third one\n");
+    terminal.shows("1-2>", 1);
+    // The lines of one form may be typed ahead.
+    terminal.types("9\n2\n1 2\nwhatever\n");
+    terminal.shows("what failed>", 1);
+    terminal.types("{\"a\": 1}\n");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    for shown in ["2  green (g)", "there is no option 9", "result as JSON"] {
+        assert!(terminal.seen().contains(shown), "{shown:?} is missing: {}", terminal.seen());
     }
     let done = project.ends_by_itself(&id);
     assert_eq!((&done["status"], &done["result"]), (&json!("completed"), &json!("thanks")));

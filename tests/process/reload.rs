@@ -81,6 +81,21 @@ fn sighup_with_a_mistake_in_the_policy_tells_its_place_and_changes_nothing() {
 }
 
 #[test]
+fn the_log_names_the_models_that_an_edit_changed() {
+    let project = Project::new();
+    let with = |models: &str| format!("{models}\n{}", policy(&project));
+    let kept = "[model.kept]\nprovider = \"echo\"\n[model.gone]\nprovider = \"echo\"\n";
+    let (before, after) = (with(kept), with(&kept.replace("gone", "added")));
+    replace(&project, &before);
+    waits(&project);
+    replace(&project, &after);
+    project.until("the policy is in force", || log(&project).contains("the policy is in force"));
+    let told = log(&project);
+    let line = told.lines().find(|line| line.contains("the policy is in force"));
+    assert!(line.is_some_and(|line| line.contains("models=\"added,gone\"")), "{told}");
+}
+
+#[test]
 fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
     let project = Project::new();
     waits(&project);

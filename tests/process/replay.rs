@@ -89,8 +89,11 @@ fn c_077_a_run_with_tools_does_the_same_on_an_empty_machine_and_another_build_di
     assert_eq!((code, differences.len()), (11, 1), "{report}");
     assert_eq!(differences[0]["turn"], 1);
     let words = |side: &str| differences[0][side].as_str().unwrap_or_default().to_owned();
-    assert!(words("recorded").contains("searching the workspace"), "{report}");
-    assert!(words("found").contains("searching the workplace"), "{report}");
+    for (side, place) in [("recorded", "workspace"), ("found", "workplace")] {
+        let note: Value = serde_json::from_str(&words(side)).expect("it is told as JSON");
+        let said = format!("searching the {place}");
+        assert_eq!((&note["kind"], &note["text"]), (&json!("planner_note"), &json!(said)));
+    }
     assert_eq!(report["same"], 2, "the steps after it begin where the record says");
 
     let shown = machine.replays(&project, &file, &["--against", &note]);
@@ -150,6 +153,7 @@ fn an_export_that_is_none_or_a_component_that_is_none_is_refused() {
     assert_eq!((none.code, &none.error()["code"]), (2, &json!("export-damaged")), "{none:?}");
     let gone = machine.replays(&project, &project.path().join("gone"), &[]);
     assert_eq!((gone.code, &gone.error()["code"]), (2, &json!("export-file")), "{gone:?}");
+    assert!(gone.stderr.starts_with("error: there is no file "), "{gone:?}");
     let run = project.run(&["run", "worker", "said", "--wait"]);
     assert_eq!(run.code, 0, "{run:?}");
     project.kill_hosts_and_wait();

@@ -109,6 +109,29 @@ fn a_session_is_followed_ended_and_deleted() {
 }
 
 #[test]
+fn a_session_that_only_owners_have_is_shown_to_each_and_says_so_to_others() {
+    let project = Project::new();
+    for owner in ["ann", "bob"] {
+        let session = ["session", "create", "s", "--owner", owner];
+        assert_eq!(project.run(&session).code, 0);
+    }
+    assert_eq!(project.run(&["session", "end", "s", "--owner", "bob"]).code, 0);
+    let shown = |words: &[&str]| project.run(&[&["session", "show", "s"][..], words].concat());
+    for (owner, has_ended) in [("ann", false), ("bob", true)] {
+        let own = shown(&["--owner", owner, "-o", "json"]).json();
+        let is = (&own["owner_user_id"], own["ended_at"].is_string());
+        assert_eq!(is, (&json!(owner), has_ended), "{own}");
+    }
+    let all = shown(&[]);
+    assert_eq!((all.code, &all.error()["code"]), (2, &json!("not-found")), "{all:?}");
+    assert!(all.stderr.contains("`--owner NAME`"), "{all:?}");
+    // One that was made known for all owners is another record.
+    assert_eq!(project.run(&["session", "create", "s"]).code, 0);
+    let all = shown(&["-o", "json"]).json();
+    assert_eq!((all.get("owner_user_id"), all.get("ended_at")), (None, None), "{all}");
+}
+
+#[test]
 fn results_are_used_again_and_what_cannot_begin_at_once_may_be_refused() {
     let project = Project::new();
     let first = project.run(&["run", "worker", "the same", "-d"]).id();

@@ -9,10 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal};
 use rustix::termios::LocalModes;
 
-use crate::project::deadline;
+use crate::project::{Project, deadline};
 
 /// A program at a terminal of its own. It is ended with this.
 pub(crate) struct Terminal {
@@ -40,6 +41,30 @@ impl Terminal {
     /// The same, which says that lines can be written over: others are shown no line that changes.
     pub(crate) fn rewriting(command: Command, columns: u16, lines: u16) -> Self {
         Self::open(command, "xterm", (columns, lines))
+    }
+
+    /// The program of a project at one where these keys were pressed before it began.
+    pub(crate) fn typed_ahead(project: &Project, args: &[&str], keys: &str) -> Self {
+        let gate = project.path().join("gate");
+        mkfifoat(CWD, &gate, Mode::RUSR | Mode::WUSR).expect("a pipe");
+        let program = project.command(args);
+        let mut command = Command::new("sh");
+        // The pipe opens when somebody writes to it.
+        command.args(["-c", ": < gate; exec \"$@\"", "sh"]).current_dir(project.path());
+        command.arg(program.get_program()).args(program.get_args());
+        for (name, value) in program.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let mut terminal = Self::new(command);
+        terminal.types(keys);
+        // Keys that are shown are there to be read; Ctrl-D is not shown.
+        terminal.shows(keys.trim_end_matches('\x04'), 1);
+        std::fs::write(&gate, "").expect("written");
+        std::fs::remove_file(&gate).expect("it is there");
+        terminal
     }
 
     #[expect(unsafe_code, reason = "pseudo-terminals are had from the C library only")]

@@ -71,7 +71,7 @@ fn keys_look_answer_and_cancel_and_the_terminal_is_given_back() {
     terminal.types("r");
     terminal.until("that it is resumed", last_line("resumed"));
     terminal.types("c");
-    terminal.until("the question about it", last_line("y: yes"));
+    terminal.until("the question about it", last_line("any other key does not"));
     terminal.types("n");
     terminal.until("the keys", last_line("q quit"));
     assert_eq!(project.get(&second)["status"], "blocked");

@@ -1,11 +1,10 @@
 //! A policy that somebody left where a person works is not used by itself.
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use crate::project::{Project, Ran};
+use crate::terminal::Terminal;
 
 /// A project that nobody trusts yet.
 fn found() -> Project {
@@ -100,39 +99,24 @@ fn what_the_demo_made_is_trusted_at_once() {
     untrusted(&project.run(&["ps"]));
 }
 
-/// The program at a terminal, where this is typed.
-fn typed(project: &Project, line: &str, keys: &str) -> Ran {
-    let program = env!("CARGO_BIN_EXE_taskrun");
-    let mut child = Command::new("timeout")
-        .args(["60", "script", "-q", "-e", "-c", &format!("{program} {line}"), "/dev/null"])
-        .current_dir(project.path())
-        .envs(project.surroundings())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut keyboard = child.stdin.take().expect("a pipe");
-    keyboard.write_all(keys.as_bytes()).expect("typed");
-    // It stays open: the end of what is typed is not the end of the terminal.
-    let output = child.wait_with_output().expect("it ends");
-    drop(keyboard);
-    output.into()
-}
-
 #[test]
-fn in_a_terminal_it_is_asked_once() {
+fn in_a_terminal_it_is_asked_once_and_keys_pressed_before_are_no_answer() {
     let project = found();
-    let no = typed(&project, "agent ls", "n\n");
-    assert_eq!(no.code, 3, "{no:?}");
-    assert!(no.stdout.contains("is not trusted yet") && no.stdout.contains("[y/N]"), "{no:?}");
-    assert_eq!(no.stdout.matches("[y/N]").count(), 1, "{no:?}");
-    let yes = typed(&project, "agent ls", "y\n");
-    assert_eq!(yes.code, 0, "{yes:?}");
-    assert!(yes.stdout.contains("worker"), "{yes:?}");
-    let again = typed(&project, "agent ls", "");
-    assert_eq!(again.code, 0, "{again:?}");
-    assert!(!again.stdout.contains("[y/N]"), "{again:?}");
+    let mut terminal = Terminal::typed_ahead(&project, &["agent", "ls"], "y\n");
+    terminal.shows("[y/N]", 1);
+    terminal.types("n\n");
+    assert_eq!(terminal.ends(), 3, "{}", terminal.seen());
+    terminal.shows("is not trusted yet", 1);
+    assert_eq!(terminal.seen().matches("[y/N]").count(), 1, "{}", terminal.seen());
+    let mut terminal = Terminal::new(project.command(&["agent", "ls"]));
+    terminal.shows("[y/N]", 1);
+    terminal.types("y\n");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    terminal.shows("worker", 1);
+    let mut terminal = Terminal::new(project.command(&["agent", "ls"]));
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    terminal.shows("worker", 1);
+    assert!(!terminal.seen().contains("[y/N]"), "{}", terminal.seen());
 }
 
 #[test]

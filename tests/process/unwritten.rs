@@ -96,6 +96,16 @@ fn following_a_run_ends_if_its_events_cannot_be_written() {
     tells_of_loss(&run_into_full(&project, &["events", "--session", "cli", "-f"]));
     let quiet = run_into_closed(&project, &["events", &id, "-f"]);
     assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
+    // So does one that has nothing to print.
+    let silent: [&[&str]; 3] = [
+        &["logs", &id, "-f"],
+        &["events", &id, "-f", "--kind", "log"],
+        &["events", "--session", "cli", "-f", "--kind", "log"],
+    ];
+    for args in silent {
+        let quiet = run_into_closed(&project, args);
+        assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
+    }
     assert_eq!(project.get(&id)["status"], "running", "nothing was done to it");
 }
 

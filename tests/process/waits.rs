@@ -2,16 +2,12 @@
 //! of which none hangs, whatever else the machine does.
 
 use std::process::Child;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun_journal::event::Event;
-use taskrun_journal::ids::RunId;
-use taskrun_journal::machine;
-use taskrun_journal::store::{Admission, CreateOutcome, NewRun, Store};
-use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
+use crate::copies::copies;
 use crate::project::{Project, Ran};
 
 /// Runs that each wait is for: many times as many as a store has readers.
@@ -28,34 +24,8 @@ const HANGS: Duration = Duration::from_secs(240);
 fn ended_runs(project: &Project) -> Vec<String> {
     let first = project.run(&["run", "fragile", "nothing to do", "--wait", "-o", "name"]);
     let first = first.stdout.trim().to_owned();
-    project.end_hosts();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let ids = runtime.block_on(async {
-        let options = SqliteOptions { durability: Durability::Process, ..SqliteOptions::default() };
-        let store = SqliteStore::open(project.path().join(".taskrun"), options).expect("opens");
-        let id = RunId::new(&first).expect("an id");
-        let mut events = store.read(&id, 0, 1_000).await.expect("reads");
-        let mut ids = vec![first.clone()];
-        while ids.len() < RUNS {
-            let id = format!("copy-{}", ids.len());
-            if let Event::Queued { spec } = &mut events[0].event {
-                let spec = Arc::make_mut(spec);
-                spec.id = RunId::new(&id).expect("an id");
-                spec.root_run_id = spec.id.clone();
-            }
-            let run = machine::fold(&events).expect("a run");
-            assert!(run.status().is_terminal(), "{}", run.status());
-            let (events, admission) = (events.clone(), Admission::UNBOUNDED);
-            let artifacts = Vec::new();
-            let new = NewRun { run, events, idempotency: None, task: None, artifacts, admission };
-            assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
-            ids.push(id);
-        }
-        store.close();
-        ids
-    });
-    runtime.shutdown_background();
-    ids
+    let copies = copies(project, &first, RUNS - 1);
+    [vec![first], copies].concat()
 }
 
 /// Waits for the end of a process; ends it if that does not come.
@@ -85,10 +55,27 @@ fn completed(project: &Project) -> String {
     id
 }
 
+/// The script of a run that asks.
+fn asks() -> Value {
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    json!({ "steps": [[{ "plan": { "await": [question] } }]] })
+}
+
+/// A policy with an agent that may call another one.
+const LEADING: &str = "[tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
+                       [agent.worker]\ncomponent = \"components/scripted.wasm\"\n\n\
+                       [agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
+                       tools = [\"scripted/*\", \"agent/worker\"]\n";
+
+/// The script of a run that has the other agent do as a script says.
+fn leads(script: &Value) -> String {
+    let calls = call("agent/worker", &json!({ "request": script.to_string() }));
+    json!({ "steps": [[calls], [{ "reply": "done" }]] }).to_string()
+}
+
 /// A run that asks, and waits for the answer.
 fn asking(project: &Project) -> String {
-    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
-    let id = begin(project, &json!({ "steps": [[{ "plan": { "await": [question] } }]] }));
+    let id = begin(project, &asks());
     project.reach(&id, "blocked");
     id
 }
@@ -161,11 +148,7 @@ fn a_run_timed_out_only_where_a_time_was_over() {
 #[test]
 fn a_wait_for_blocked_fails_only_where_somebody_outside_has_to_answer() {
     let project = Project::new();
-    let policy = "[tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
-                  [agent.worker]\ncomponent = \"components/scripted.wasm\"\n\n\
-                  [agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
-                  tools = [\"scripted/*\", \"agent/worker\"]\n";
-    project.write("taskrun.toml", policy.as_bytes());
+    project.write("taskrun.toml", LEADING.as_bytes());
     let for_blocked = |id: &str| {
         let waited = project.run(&["wait", id, "--for", "blocked"]);
         (waited.code, waited.stdout, waited.stderr)
@@ -177,22 +160,74 @@ fn a_wait_for_blocked_fails_only_where_somebody_outside_has_to_answer() {
     let (code, shown, told) = for_blocked(&deferred);
     assert!(code == 0 && shown.contains("blocked (schedule"), "{code}: {shown}{told}");
     // One that waits for an agent which works, and for one which asks.
-    let begin_lead = |request: &Value| {
-        let calls = call("agent/worker", &json!({ "request": request.to_string() }));
-        let script = json!({ "steps": [[calls], [{ "reply": "done" }]] });
-        project.run(&["run", "lead", &script.to_string(), "-d"]).id()
-    };
+    let begin_lead = |request: &Value| project.run(&["run", "lead", &leads(request), "-d"]).id();
     let works = begin_lead(&json!({ "steps": [["block"]] }));
     let (code, shown, told) = for_blocked(&works);
     assert!(code == 0 && shown.contains("blocked (children"), "{code}: {shown}{told}");
-    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
-    let asks = begin_lead(&json!({ "steps": [[{ "plan": { "await": [question] } }]] }));
+    let asks = begin_lead(&asks());
     project.until("it asks", || project.run(&["inbox"]).stdout.contains("Which?"));
     let (code, shown, told) = for_blocked(&asks);
     assert!(code == 8 && shown.contains("blocked (children"), "{code}: {shown}{told}");
     for id in [deferred, works, asks] {
         assert_eq!(project.run(&["cancel", &id]).code, 0);
     }
+}
+
+#[test]
+fn a_run_that_is_waited_for_is_printed_where_it_asks_or_waits_for_one_that_does() {
+    let project = Project::new();
+    project.write("taskrun.toml", LEADING.as_bytes());
+    let asks = asks();
+    for (agent, script, on) in
+        [("worker", asks.to_string(), "input"), ("lead", leads(&asks), "children")]
+    {
+        let ran = |words: &[&str]| {
+            let ran = project.run(&[&["run", agent, &script, "--wait"][..], words].concat());
+            assert_eq!((ran.code, &ran.error()["code"]), (8, &json!("run-blocked")), "{ran:?}");
+            ran
+        };
+        for format in ["json", "ndjson"] {
+            let shown = ran(&["-o", format]).json();
+            let is = (&shown["agent_name"], &shown["status"], &shown["blocked_on"]);
+            assert_eq!(is, (&json!(agent), &json!("blocked"), &json!(on)), "{shown}");
+            assert_eq!(shown.get("timed_out"), None, "{shown}");
+        }
+        let id = ran(&["-o", "name"]).stdout;
+        assert_eq!(project.get(id.trim())["agent_name"], agent);
+        assert_eq!(ran(&[]).stdout, "", "people see it in the failure");
+    }
+}
+
+#[test]
+fn the_last_run_is_the_one_that_was_asked_for_and_not_the_one_that_its_agent_started() {
+    let project = Project::new();
+    project.write("taskrun.toml", LEADING.as_bytes());
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let script = json!({
+        "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "thanks" }]],
+    });
+    let leading = || {
+        let id = project.run(&["run", "lead", &leads(&script), "-d"]).id();
+        project.until("it asks", || project.run(&["inbox"]).stdout.contains("Which?"));
+        assert_eq!(project.run(&["wait", &id, "--for", "blocked"]).code, 8);
+        assert_eq!(project.get("@last")["id"], json!(id));
+        id
+    };
+    let answered = leading();
+    let ran = project.run(&["answer", "@last", "the second"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stderr.contains("@last waits for worker "), "{ran:?}");
+    assert_eq!(project.run(&["wait", &answered]).code, 0);
+    // An id is taken at its word.
+    let canceled = leading();
+    let refused = project.run(&["answer", &canceled, "the second"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert_eq!(project.run(&["cancel", "@last"]).code, 0);
+    assert_eq!(project.run(&["wait", &canceled]).code, 6);
+    let open = "queued,running,blocked,canceling,finalizing";
+    project.until("none is open", || {
+        project.run(&["ps", "--status", open, "-o", "name"]).stdout.is_empty()
+    });
 }
 
 #[test]

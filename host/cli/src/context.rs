@@ -230,25 +230,49 @@ impl Context {
         policy: &Policy,
         names: &[String],
     ) -> Outcome<Controller> {
-        let options = LoaderOptions::of_data_dir(&self.data_dir()?);
-        let options =
-            self.loader_options(LoaderOptions { keeps: true, kept: storage.kept(), ..options });
         // A store with threads answers while this one looks for the components.
         let applied = pin!(storage.apply(policy, self.now()));
-        let agents = pin!(agents_to_spawn(policy.clone(), options, names));
+        let agents = pin!(self.agents_to_accept(storage, policy, names));
         let agents = match select(applied, agents).await {
             Either::Left((applied, agents)) => {
                 applied?;
-                agents.await
+                agents.await?
             }
             Either::Right((agents, applied)) => {
                 applied.await?;
-                agents
+                agents?
             }
         };
-        let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
-        controller.start().await?;
-        Ok(controller)
+        accepting_with(storage, agents).await
+    }
+
+    /// The same for all agents of the policy, which is in force only once they are known to load.
+    ///
+    /// # Errors
+    /// If an agent cannot be used, or the store.
+    pub(crate) async fn accepting_all(
+        &self,
+        storage: &Storage,
+        policy: &Policy,
+    ) -> Outcome<Controller> {
+        let names: Vec<String> = policy.agents.keys().cloned().collect();
+        let agents = self.agents_to_accept(storage, policy, &names).await?;
+        storage.apply(policy, self.now()).await?;
+        accepting_with(storage, agents).await
+    }
+
+    /// The agents that are needed to accept runs of them.
+    async fn agents_to_accept(
+        &self,
+        storage: &Storage,
+        policy: &Policy,
+        names: &[String],
+    ) -> Outcome<Agents> {
+        let options = LoaderOptions::of_data_dir(&self.data_dir()?);
+        let options =
+            self.loader_options(LoaderOptions { keeps: true, kept: storage.kept(), ..options });
+        let agents = agents_to_spawn(policy.clone(), options, names).await;
+        agents.map_err(|error| acceptance_failure(&error))
     }
 
     /// A loader for looking at the components of a policy. Native code is kept in the data
@@ -317,13 +341,30 @@ impl Context {
     }
 }
 
+/// A controller that accepts runs of these agents.
+async fn accepting_with(storage: &Storage, agents: Agents) -> Outcome<Controller> {
+    let controller = storage.watch(agents);
+    controller.start().await?;
+    Ok(controller)
+}
+
 /// The agents of a command that starts no runs.
 pub(crate) fn no_agents() -> Agents {
     Agents::default()
 }
 
-/// This program, which compiles components in processes of their own.
+/// This program, which looks at components and compiles them in processes of their own. `None`, of
+/// which a warning tells, if the system does not say which file it is.
 pub(crate) fn compile_worker() -> Option<CompileWorker> {
-    let program = std::env::current_exe().ok()?;
-    Some(CompileWorker { program, args: vec!["compile-worker".into()] })
+    match std::env::current_exe() {
+        Ok(program) => Some(CompileWorker { program, args: vec!["compile-worker".into()] }),
+        Err(error) => {
+            tracing::warn!(
+                %error,
+                "this program does not find its own file: components are looked at and compiled \
+                 in its own process, without bounds of time and memory"
+            );
+            None
+        }
+    }
 }

@@ -16,6 +16,7 @@ mod paths;
 mod place;
 mod resolve;
 mod signals;
+mod terminal;
 mod top;
 mod tracing_setup;
 mod trust;

@@ -2,17 +2,26 @@
 //!
 //! They are tried in this order. A name never is the beginning of an id that a host made; of one
 //! that a caller gave it can be, and then means the run of that name. An open run of the name comes
-//! before one that ended.
+//! before one that ended. `@last` is the run that was started last, but for those that agents and
+//! hosts start: whoever cancels it means the whole that was asked for, and not a part of it.
 
 use taskrun::controller::Client;
 use taskrun::error::ControllerError;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX};
 use taskrun_journal::name::check_name;
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::time::Timestamp;
+use taskrun_runtime::asking_run;
 
+use crate::context::Context;
 use crate::failure::{Failure, Outcome};
+use crate::output::escape::escaped_line;
 use crate::output::human;
 
+/// The word for the run that was started last.
+const LAST: &str = "@last";
 /// Fewest characters that may stand for an id; fewer are more likely a mistake.
 pub(crate) const PREFIX_CHARS_MIN: usize = 4;
 /// Most pages that are searched for a prefix: the ten thousand runs changed last.
@@ -37,7 +46,7 @@ pub(crate) async fn resolve_all(client: &Client, texts: &[String]) -> Outcome<Ve
 /// # Errors
 /// If there is none, or more than one.
 pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
-    if text == "@last" {
+    if text == LAST {
         return last(client).await;
     }
     if text.trim().is_empty() {
@@ -46,7 +55,8 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
     }
     if text.starts_with('@') {
         return Err(Failure::usage("not-found", format!("{text:?} means no run")).hint(
-            "write @last for the run started last, or an id or a name from `taskrun ps -a`",
+            "write @last for the run started last that no agent and no host started, or an id or \
+             a name from `taskrun ps -a`",
         ));
     }
     match client.get(text).await {
@@ -118,21 +128,50 @@ fn ambiguous(text: &str, what: &str, hint: &'static str, found: &[Run]) -> Box<F
     failure
 }
 
+/// The run that is to be answered where `text` is given: of `@last`, if that asks nothing itself,
+/// the one that it waits for and that asks. Tells of it then.
+///
+/// # Errors
+/// As [`resolve`], and those of looking at what the run waits for.
+pub(crate) async fn resolve_asking(context: &Context, client: &Client, text: &str) -> Outcome<Run> {
+    let run = resolve(client, text).await?;
+    if text != LAST || !client.asks(run.id().as_str()).await?.is_empty() {
+        return Ok(run);
+    }
+    let Some(found) = asking_run(client, &run, context.now()).await? else { return Ok(run) };
+    let asks = match client.asks(found.id().as_str()).await {
+        // The caller may not see it.
+        Err(ControllerError::NotFound { .. }) => false,
+        asked => !asked?.is_empty(),
+    };
+    if !asks {
+        return Ok(run);
+    }
+    let agent = escaped_line(&found.spec.agent_name);
+    context.printer.talk(format!("{LAST} waits for {agent} {}, which asks", found.id()));
+    Ok(found)
+}
+
+/// The run that was started last, see [`is_asked_for`]; without such a one the last of all.
 async fn last(client: &Client) -> Outcome<Run> {
-    let mut newest: Option<Run> = None;
+    let (mut newest, mut newest_of_all): (Option<Run>, Option<Run>) = (None, None);
     pages(client, |runs| {
-        let candidates = newest.take().into_iter().chain(runs.iter().cloned());
-        newest = candidates.max_by(|one, other| {
-            (one.spec.created_at, one.id()).cmp(&(other.spec.created_at, other.id()))
-        });
+        for run in runs {
+            keep_newer(&mut newest_of_all, run);
+            if is_asked_for(&run.spec) {
+                keep_newer(&mut newest, run);
+            }
+        }
         // Runs further down changed, and so were accepted, before the newest one was.
         let oldest_change = runs.last().map(|run| run.state.updated_at);
         match (&newest, oldest_change) {
             (Some(newest), Some(change)) => change >= newest.spec.created_at,
-            (None, _) | (_, None) => false,
+            (None, Some(_)) => true,
+            (_, None) => false,
         }
     })
     .await?;
+    let newest = newest.or(newest_of_all);
     newest.ok_or_else(|| {
         let scope = &client.principal().scope;
         if scope.owner_user_id.is_some() || scope.parent_session_id.is_some() {
@@ -143,6 +182,23 @@ async fn last(client: &Client) -> Outcome<Run> {
         Failure::usage("not-found", "there are no runs yet")
             .hint("start one with `taskrun run AGENT TASK`")
     })
+}
+
+/// True if a run was asked for from outside. What an agent starts is asked for from the session of
+/// its run, and so from another one than the first run of the tree; what a person puts beneath a
+/// run is asked for from the same. The host starts nudges, and batch runs of heartbeats.
+fn is_asked_for(spec: &RunSpec) -> bool {
+    let is_of_person = spec.parent_run_id.is_none() || spec.root_session_id.is_none();
+    is_of_person && !spec.is_nudge() && spec.entries.is_empty()
+}
+
+fn keep_newer(newest: &mut Option<Run>, run: &Run) {
+    fn age(run: &Run) -> (Timestamp, &RunId) {
+        (run.spec.created_at, run.id())
+    }
+    if newest.as_ref().is_none_or(|newest| age(newest) < age(run)) {
+        *newest = Some(run.clone());
+    }
 }
 
 /// Shows pages of all runs until `go_on` says no; says whether the end was reached.
@@ -167,10 +223,8 @@ mod tests {
 
     use taskrun_journal::event::{Event, EventRecord};
     use taskrun_journal::machine;
-    use taskrun_journal::spec::RunSpec;
     use taskrun_journal::status::StopReason;
     use taskrun_journal::store::{Admission, Append, AppendOutcome, CreateOutcome, NewRun};
-    use taskrun_journal::time::Timestamp;
     use taskrun_runtime::Storage;
 
     use taskrun_journal::list::Scope;
@@ -250,6 +304,46 @@ mod tests {
         assert_eq!(meant(&storage, &bob, "up").await, Ok("0199-d".to_owned()));
         let nobody = all.clone().owner("eve");
         assert!(meant(&storage, &nobody, "up").await.is_err());
+    }
+
+    /// The request of a run that the one of `above` started.
+    fn beneath(above: &RunSpec, id: &str, at: u64) -> RunSpec {
+        RunSpec {
+            parent_run_id: Some(above.id.clone()),
+            root_run_id: above.root_run_id.clone(),
+            parent_session_id: format!("session of {}", above.id),
+            root_session_id: Some("cli".to_owned()),
+            depth: above.depth + 1,
+            created_at: Timestamp(at),
+            ..spec(id, "ann", None)
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_run_is_none_that_an_agent_or_a_host_started() {
+        let storage = Storage::in_memory();
+        let all = Scope::tenant("default");
+        let root = keep(&storage, spec("0199-a", "ann", None)).await;
+        let child = keep(&storage, beneath(&root.spec, "0199-b", 2_000)).await;
+        keep(&storage, beneath(&child.spec, "0199-c", 3_000)).await;
+        let batch = RunSpec {
+            entries: vec![child.id().clone()],
+            created_at: Timestamp(4_000),
+            ..spec("0199-d", "ann", None)
+        };
+        keep(&storage, batch).await;
+        assert_eq!(meant(&storage, &all, "@last").await, Ok("0199-a".to_owned()));
+        // Where nothing else is seen, it is the last of what is.
+        let child_session = all.clone().session("session of 0199-b");
+        assert_eq!(meant(&storage, &child_session, "@last").await, Ok("0199-c".to_owned()));
+        // A person may put a run beneath another one.
+        let put = RunSpec {
+            parent_session_id: "cli".to_owned(),
+            root_session_id: None,
+            ..beneath(&root.spec, "0199-e", 5_000)
+        };
+        keep(&storage, put).await;
+        assert_eq!(meant(&storage, &all, "@last").await, Ok("0199-e".to_owned()));
     }
 
     #[tokio::test]

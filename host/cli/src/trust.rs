@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
+use crate::terminal::discard_typed;
 
 /// Folder of this program in the state folder.
 const STATE_FOLDER: &str = "taskrun";
@@ -228,12 +229,16 @@ impl Trust {
         let asked = write!(
             output,
             "{} was found here and is not trusted yet. It belongs to user {}{whose}, and decides which\n\
-             files, hosts and keys agents get. Use it, now and from now on? [y/N] ",
+             files, hosts and keys agents get. ",
             escaped_line(&shown),
             entry.owner,
         );
         let mut answer = String::new();
         let read = asked
+            .and_then(|()| output.flush())
+            // A key that was pressed before is no answer to what nobody had seen.
+            .and_then(|()| discard_typed())
+            .and_then(|()| write!(output, "Use it, now and from now on? [y/N] "))
             .and_then(|()| output.flush())
             .and_then(|()| std::io::stdin().read_line(&mut answer));
         read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")

@@ -18,7 +18,7 @@ use crate::cache::{Cache, Entry, NativeCode};
 use crate::error::LoadError;
 use crate::inspect::outline::{Outline, outline};
 use crate::refusal::{self, Refusal};
-use crate::worker::Task;
+use crate::worker::{Task, unless_it_panics};
 
 /// A program that looks at components and compiles them, each in a process of its own: the host's
 /// binary with a subcommand that calls [`compile_worker_main`](crate::compile_worker_main).
@@ -130,18 +130,23 @@ impl Compiler {
             }
             None => {
                 let (engine, cache) = (self.engine.clone(), self.cache.clone());
-                blocking(move || {
-                    let component = Component::from_binary(&engine, &bytes)
-                        .map_err(|error| LoadError::from_compiler(&error))?;
+                let compiled = blocking(move || {
+                    let compile = || Component::from_binary(&engine, &bytes);
+                    let Some(component) = unless_it_panics(compile) else { return Ok(None) };
+                    let component = component.map_err(|error| LoadError::from_compiler(&error))?;
                     if let Some(cache) = cache {
                         match component.serialize() {
                             Ok(code) => cache.put(entry, &code),
                             Err(error) => tracing::warn!(?error, "cannot serialize native code"),
                         }
                     }
-                    Ok(component)
+                    Ok(Some(component))
                 })
-                .await
+                .await?;
+                match compiled {
+                    Some(component) => Ok(component),
+                    None => Err(self.panicked(entry, Task::Compile).await),
+                }
             }
         }
     }
@@ -186,7 +191,14 @@ impl Compiler {
                 self.refuse(entry, task, Refusal::OverLimit { until }).await;
                 Err(LoadError::CompileLimit)
             }
+            Answer::Panicked => Err(self.panicked(entry, task).await),
         }
+    }
+
+    /// Remembers that the compiler panicked, and gives it as an error.
+    async fn panicked(&self, entry: Entry, task: Task) -> LoadError {
+        let until = self.clock.now().plus(refusal::KEPT);
+        self.refuse(entry, task, Refusal::Panicked { until }).await
     }
 
     /// The error of a component that was refused before, if it was and that still counts.

@@ -7,7 +7,7 @@ const SHARED_FROM: u64 = 4 << 20;
 /// Most threads.
 const THREADS_MAX: usize = 8;
 /// Bytes that are read at once.
-const CHUNK_BYTES: u64 = 2 << 20;
+const PIECE_BYTES: u64 = 2 << 20;
 
 /// Threads that hash, for as long as something is being hashed; none for little, or where none can be
 /// started.
@@ -35,6 +35,47 @@ impl HashThreads {
             }
         }
     }
+
+    /// Adds all that a reader gives to what is hashed, and has `keep` see it, piece by piece. Where
+    /// there are threads, a piece is kept and the next one read while it is hashed.
+    ///
+    /// # Errors
+    /// Those of the reader and of `keep`.
+    pub(crate) fn update_from(
+        &self,
+        hasher: &mut blake3::Hasher,
+        reader: &mut (impl Read + Send),
+        mut keep: impl FnMut(&[u8]) -> io::Result<()> + Send,
+    ) -> io::Result<()> {
+        let (mut piece, mut next) = (Vec::new(), Vec::new());
+        read_piece(reader, &mut piece)?;
+        while !piece.is_empty() {
+            let mut go_on = || {
+                keep(&piece)?;
+                read_piece(reader, &mut next)
+            };
+            match &self.0 {
+                Some(pool) => {
+                    let hash = || {
+                        hasher.update_rayon(&piece);
+                    };
+                    pool.join(hash, go_on).1?;
+                }
+                None => {
+                    hasher.update(&piece);
+                    go_on()?;
+                }
+            }
+            std::mem::swap(&mut piece, &mut next);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the next bytes in place of those that a piece has; none at the reader's end.
+fn read_piece(reader: &mut impl Read, piece: &mut Vec<u8>) -> io::Result<()> {
+    piece.clear();
+    reader.by_ref().take(PIECE_BYTES).read_to_end(piece).map(drop)
 }
 
 /// The digest of some bytes.
@@ -48,32 +89,10 @@ pub(crate) fn of(bytes: &[u8]) -> blake3::Hash {
 ///
 /// # Errors
 /// The reader's.
-pub(crate) fn of_reader(mut reader: impl Read, bytes: u64) -> io::Result<blake3::Hash> {
+pub(crate) fn of_reader(mut reader: impl Read + Send, bytes: u64) -> io::Result<blake3::Hash> {
     let (mut hasher, threads) = (blake3::Hasher::new(), HashThreads::for_bytes(bytes));
-    each_chunk(&mut reader, |chunk| {
-        threads.update(&mut hasher, chunk);
-        Ok(())
-    })?;
+    threads.update_from(&mut hasher, &mut reader, |_| Ok(()))?;
     Ok(hasher.finalize())
-}
-
-/// Has `take` see all that a reader gives, piece by piece.
-///
-/// # Errors
-/// Those of the reader and of `take`.
-pub(crate) fn each_chunk(
-    reader: &mut impl Read,
-    mut take: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut chunk = Vec::new();
-    loop {
-        chunk.clear();
-        reader.by_ref().take(CHUNK_BYTES).read_to_end(&mut chunk)?;
-        if chunk.is_empty() {
-            return Ok(());
-        }
-        take(&chunk)?;
-    }
 }
 
 #[cfg(test)]
@@ -82,7 +101,7 @@ mod tests {
 
     #[test]
     fn it_is_the_digest_of_all_bytes_however_they_are_hashed() {
-        for len in [0, 1, CHUNK_BYTES, SHARED_FROM - 1, SHARED_FROM, 3 * CHUNK_BYTES + 7] {
+        for len in [0, 1, PIECE_BYTES, SHARED_FROM - 1, SHARED_FROM, 3 * PIECE_BYTES + 7] {
             let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             let wanted = blake3::hash(&bytes);
             assert_eq!(of(&bytes), wanted, "{len}");

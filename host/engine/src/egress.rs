@@ -12,6 +12,7 @@ mod connections;
 mod exchange_threads;
 mod held_bytes;
 mod host_client;
+mod limit;
 mod name_servers;
 mod request;
 mod request_line;
@@ -36,15 +37,15 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::course::Course;
 use crate::threads::Lane;
 
-pub(crate) use connections::Connections;
+pub(crate) use connections::{Connections, NoConnection};
 pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub(crate) use held_bytes::holding;
 pub use host_client::{HostClient, PostError};
+pub(crate) use limit::ExchangeLimit;
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub(crate) use request_line::{METHOD_BYTES_MAX, URL_BYTES_MAX};
 pub use request_line::{RequestLine, RequestLineError};
 
-use connections::NoConnection;
 use resolve::ResolveError;
 use tenants::Tenants;
 
@@ -90,7 +91,7 @@ pub(crate) enum Refusal {
     /// It took too long.
     Timeout,
     /// A bound was met.
-    Limit(String),
+    Limit(ExchangeLimit),
     /// Any other error.
     Other(String),
 }
@@ -174,7 +175,7 @@ async fn exchange(
     lane: Lane,
     out: OutboundRequest,
 ) -> Result<Answer, Refusal> {
-    let client = tenants.client(&tenant, lane).await?;
+    let client = tenants.client(&tenant, lane, out.is_plain()).await?;
     let (subject, host) = (out.subject(), out.host());
     let failed = |error: &(dyn Error + 'static)| explain(error, subject.clone(), &host);
     let mut request = sent(out)?;
@@ -184,8 +185,7 @@ async fn exchange(
     let answer = tokio::select! {
         biased;
         () = flood.is_too_much.notified() => {
-            let limit = format!("more than {INTERIM_ANSWERS_MAX} interim answers");
-            return Err(Refusal::Limit(limit));
+            return Err(Refusal::Limit(ExchangeLimit::InterimAnswers));
         }
         answer = client.request(request) => answer.map_err(|error| failed(&error))?,
     };
@@ -194,10 +194,8 @@ async fn exchange(
     let mut held = tenants.body(&tenant);
     let body = read_body(body, BODY_BYTES_MAX, &mut held).await.map_err(|error| match error {
         BodyError::Failed(error) => failed(&error),
-        BodyError::TooLong => {
-            Refusal::Limit(format!("the answer is longer than {BODY_BYTES_MAX} bytes"))
-        }
-        BodyError::NoRoom(full) => Refusal::Limit(full.to_string()),
+        BodyError::TooLong => Refusal::Limit(ExchangeLimit::AnswerBody),
+        BodyError::NoRoom(full) => Refusal::Limit(ExchangeLimit::Bodies(full)),
     })?;
     Ok(Answer { status: parts.status, headers, body, held })
 }
@@ -268,8 +266,7 @@ where
 fn own_headers(headers: &http::HeaderMap) -> Result<http::HeaderMap, Refusal> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes > ANSWER_HEADER_BYTES_MAX {
-        let limit = format!("the answer's headers are longer than {ANSWER_HEADER_BYTES_MAX} bytes");
-        return Err(Refusal::Limit(limit));
+        return Err(Refusal::Limit(ExchangeLimit::AnswerHeaders));
     }
     let mut own = http::HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
@@ -292,16 +289,14 @@ fn explain(error: &(dyn Error + 'static), subject: String, host: &str) -> Refusa
         };
     }
     if let Some(full) = find::<NoConnection>(error) {
-        return Refusal::Limit(full.to_string());
+        return Refusal::Limit(ExchangeLimit::Connections(*full));
     }
     tracing::debug!(?error, "a guest's HTTP request failed");
     let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
     if find::<io::Error>(error).is_some_and(is_timeout) {
         Refusal::Timeout
     } else if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse_too_large) {
-        Refusal::Limit(format!(
-            "the answer's headers are longer than {ANSWER_HEADER_BYTES_MAX} bytes"
-        ))
+        Refusal::Limit(ExchangeLimit::AnswerHeaders)
     } else if find::<hyper_util::client::legacy::Error>(error).is_some_and(|one| one.is_connect()) {
         Refusal::Unreachable(format!("{host} cannot be reached"))
     } else {
@@ -311,19 +306,19 @@ fn explain(error: &(dyn Error + 'static), subject: String, host: &str) -> Refusa
 
 /// The first error of a type among an error and its causes.
 fn find<'e, E: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// An error and its causes, from the outermost to the innermost.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
         // The source of an error in an `io::Error` is that error's source.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
+        match inner {
             Some(inner) => Some(inner),
             None => error.source(),
-        };
-    }
-    None
+        }
+    })
 }
 
 #[cfg(test)]

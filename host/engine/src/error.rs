@@ -71,6 +71,12 @@ pub enum LoadError {
         /// When it is tried again.
         after: Timestamp,
     },
+    /// The compiler panicked at it, and it is not tried again yet.
+    #[error("the compiler panics at the component; it is not tried again before {after}")]
+    CompilerPanicked {
+        /// When it is tried again.
+        after: Timestamp,
+    },
     /// It has more of something than is compiled: so many parts, or so large ones, cost time and
     /// memory out of all proportion.
     #[error(
@@ -216,6 +222,7 @@ impl LoadError {
             | Self::Async { .. }
             | Self::CompileLimit
             | Self::CompileRefused { .. }
+            | Self::CompilerPanicked { .. }
             | Self::Shape { .. }
             | Self::TooMuch { .. }
             | Self::WrongWorld { .. }

@@ -2,20 +2,27 @@
 //!
 //! The pool is what the process may have open, less what the host needs itself, and less the
 //! connections of guests' exchanges, which are counted in [`crate::egress`]. Half of it is for the
-//! first few descriptors of each instance, so that one that opens many leaves others theirs.
+//! first few descriptors of each instance, so that one that opens many leaves others theirs. A third
+//! of this half is for the first few of each tree of runs, so that one with many calls at a time
+//! does so, too.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Most files and folders that one instance has open, those that it is granted among them: programs
 /// that read and write some files at a time live with far fewer.
 pub(crate) const HANDLES_MAX: u32 = 64;
-/// Descriptors of an instance that come from its own half of the pool.
+/// Descriptors of an instance that come from the half of the pool which is for these, and those that
+/// are kept for a tree of runs: one call of it has them, whatever others have.
 const FIRST: u32 = 8;
+/// The part of that half that is kept so. With the fewest descriptors that a process may have it is
+/// enough for four trees, and one that is alone has nine calls with their first ones.
+const KEPT_PART: usize = 3;
 
 /// Time for which a call waits for the descriptors of its granted folders: without them it cannot
 /// even begin, and others give theirs back when their calls end, which is soon for most.
@@ -38,16 +45,28 @@ const CONNECTIONS_MAX: u64 = 4_096;
 /// The pool. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Handles {
+    /// The part of the first ones that is kept for trees of runs.
+    kept: Arc<Semaphore>,
     first: Arc<Semaphore>,
     further: Arc<Semaphore>,
     all: u64,
+    /// What is kept for each tree that has something open, or waits for it.
+    trees: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
 }
 
 /// One descriptor of a guest, for as long as anything of the guest's uses it.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    _permit: OwnedSemaphorePermit,
+    _places: Places,
     _counted: Counted,
+}
+
+/// Places for descriptors, of which others have none meanwhile.
+#[derive(Debug)]
+struct Places {
+    of_pool: OwnedSemaphorePermit,
+    /// Those of what is kept for their tree of runs.
+    of_tree: Option<OwnedSemaphorePermit>,
 }
 
 /// A descriptor as its instance counts it.
@@ -68,8 +87,15 @@ impl Handles {
     pub(crate) fn new(descriptors: u64) -> Self {
         let pool = pool(descriptors) - connections(descriptors) as u64;
         let half = usize::try_from(pool / 2).unwrap_or(usize::MAX);
-        let part = || Arc::new(Semaphore::new(half));
-        Self { first: part(), further: part(), all: pool }
+        let kept = half / KEPT_PART;
+        let part = |places: usize| Arc::new(Semaphore::new(places));
+        Self {
+            kept: part(kept),
+            first: part(half - kept),
+            further: part(half),
+            all: pool,
+            trees: Arc::default(),
+        }
     }
 
     /// The descriptors of all guests together.
@@ -77,36 +103,124 @@ impl Handles {
         self.all
     }
 
-    /// One more descriptor for the instance that counts them in `share`.
-    pub(crate) fn take(&self, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
-        let (counted, pool) = self.count(share)?;
-        let permit = pool.try_acquire_owned().map_err(|_| NoHandle::Pool)?;
-        Ok(Handle { _permit: permit, _counted: counted })
+    /// One more descriptor for the instance that counts them in `share`, in the tree of runs whose
+    /// first one is `root`.
+    pub(crate) fn take(&self, root: &str, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
+        let held = count(share, 1)?;
+        let counted = Counted(Arc::clone(share));
+        let places = match held < FIRST {
+            true => self.try_first(root),
+            false => try_one(&self.further).map(Places::shared),
+        };
+        let places = places.ok_or(NoHandle::Pool)?;
+        Ok(Handle { _places: places, _counted: counted })
     }
 
-    /// The same as soon as there is one, in the order of asking.
+    /// So many of them as soon as there are, in the order of asking. Until then the instance has
+    /// none, so that no two of them wait for what the other one has.
     ///
     /// # Errors
-    /// [`NoHandle::Share`] at once, [`NoHandle::Pool`] if none is given back in time.
+    /// [`NoHandle::Share`] at once, [`NoHandle::Pool`] if too few are given back in time.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
-    pub(crate) async fn wait(&self, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
-        let (counted, pool) = self.count(share)?;
-        let permit = tokio::time::timeout(WAIT, pool.acquire_owned()).await;
-        let permit = permit.map_err(|_| NoHandle::Pool)?.map_err(|_| NoHandle::Pool)?;
-        Ok(Handle { _permit: permit, _counted: counted })
+    pub(crate) async fn wait(
+        &self,
+        root: &str,
+        share: &Arc<AtomicU32>,
+        wanted: u32,
+    ) -> Result<Vec<Handle>, NoHandle> {
+        let held = count(share, wanted)?;
+        let counted: Vec<Counted> = (0..wanted).map(|_| Counted(Arc::clone(share))).collect();
+        let first = FIRST.saturating_sub(held).min(wanted);
+        let places = tokio::time::timeout(WAIT, self.places(root, first, wanted - first)).await;
+        let mut places = places.map_err(|_| NoHandle::Pool)?.map_err(|_| NoHandle::Pool)?;
+        let single = places.iter_mut().flat_map(|all| std::iter::from_fn(move || all.split()));
+        let handle = |(counted, places)| Handle { _places: places, _counted: counted };
+        Ok(counted.into_iter().zip(single).map(handle).collect())
     }
 
-    /// Counts one more in a share, and gives the half of the pool that it comes from.
-    fn count(&self, share: &Arc<AtomicU32>) -> Result<(Counted, Arc<Semaphore>), NoHandle> {
-        let one_more = |held: u32| (held < HANDLES_MAX).then_some(held + 1);
-        let held = share
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .map_err(|_| NoHandle::Share)?;
-        let pool = if held < FIRST { &self.first } else { &self.further };
-        Ok((Counted(Arc::clone(share)), Arc::clone(pool)))
+    async fn places(
+        &self,
+        root: &str,
+        first: u32,
+        further: u32,
+    ) -> Result<Vec<Places>, AcquireError> {
+        let mut places = Vec::new();
+        if first > 0 {
+            places.push(self.first(root, first).await?);
+        }
+        // Whoever has some of these has its first ones, so nobody waits for both in another order.
+        if further > 0 {
+            let of_pool = Arc::clone(&self.further).acquire_many_owned(further).await?;
+            places.push(Places::shared(of_pool));
+        }
+        Ok(places)
     }
+
+    /// Places for first descriptors, at most [`FIRST`]: those that are kept for the tree, or others.
+    async fn first(&self, root: &str, count: u32) -> Result<Places, AcquireError> {
+        let tree = self.tree(root);
+        let kept = async {
+            let of_tree = tree.acquire_many_owned(count).await?;
+            let of_pool = Arc::clone(&self.kept).acquire_many_owned(count).await?;
+            Ok::<_, AcquireError>(Places { of_pool, of_tree: Some(of_tree) })
+        };
+        let shared = Arc::clone(&self.first).acquire_many_owned(count);
+        tokio::select! {
+            biased;
+            kept = kept => kept,
+            shared = shared => shared.map(Places::shared),
+        }
+    }
+
+    /// The same for one, if there is one now.
+    fn try_first(&self, root: &str) -> Option<Places> {
+        let kept = || {
+            let of_tree = try_one(&self.tree(root))?;
+            Some(Places { of_pool: try_one(&self.kept)?, of_tree: Some(of_tree) })
+        };
+        kept().or_else(|| try_one(&self.first).map(Places::shared))
+    }
+
+    /// What is kept for a tree of runs.
+    fn tree(&self, root: &str) -> Arc<Semaphore> {
+        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        trees.retain(|_, kept| kept.strong_count() > 0);
+        if let Some(kept) = trees.get(root).and_then(Weak::upgrade) {
+            return kept;
+        }
+        let kept = Arc::new(Semaphore::new(FIRST as usize));
+        trees.insert(root.to_owned(), Arc::downgrade(&kept));
+        kept
+    }
+}
+
+impl Places {
+    /// Places that anybody may have.
+    fn shared(of_pool: OwnedSemaphorePermit) -> Self {
+        Self { of_pool, of_tree: None }
+    }
+
+    /// One of them, as long as there is one.
+    fn split(&mut self) -> Option<Self> {
+        let of_pool = self.of_pool.split(1)?;
+        let of_tree = match &mut self.of_tree {
+            Some(of_tree) => Some(of_tree.split(1)?),
+            None => None,
+        };
+        Some(Self { of_pool, of_tree })
+    }
+}
+
+fn try_one(places: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    Arc::clone(places).try_acquire_owned().ok()
+}
+
+/// Counts so many more in a share, and gives the number that it had.
+fn count(share: &AtomicU32, more: u32) -> Result<u32, NoHandle> {
+    let sum = |held: u32| held.checked_add(more).filter(|sum| *sum <= HANDLES_MAX);
+    share.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).map_err(|_| NoHandle::Share)
 }
 
 impl Drop for Counted {
@@ -143,30 +257,61 @@ pub(crate) fn raise_descriptors() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
 
     #[test]
     fn an_instance_has_its_share_and_gives_it_back() {
         let (handles, share) = (Handles::new(1 << 20), Arc::default());
-        let held: Vec<Handle> = std::iter::from_fn(|| handles.take(&share).ok()).collect();
+        let held: Vec<Handle> = std::iter::from_fn(|| handles.take("r", &share).ok()).collect();
         assert_eq!(held.len(), HANDLES_MAX as usize);
-        assert_eq!(handles.take(&share).unwrap_err(), NoHandle::Share);
+        assert_eq!(handles.take("r", &share).unwrap_err(), NoHandle::Share);
         drop(held);
-        assert!(handles.take(&share).is_ok());
+        assert!(handles.take("r", &share).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_waits_some_time_for_a_descriptor_that_others_give_back() {
+    async fn a_call_waits_some_time_for_descriptors_that_others_give_back() {
         let handles = Handles::new(DESCRIPTORS_MIN);
-        let of_another = || handles.take(&Arc::default()).ok();
+        let of_another = || handles.take("r", &Arc::default()).ok();
         let mut held: Vec<Handle> = std::iter::from_fn(of_another).collect();
-        let share: Arc<AtomicU32> = Arc::default();
-        let mut waits = Box::pin(handles.wait(&share));
+        let (share, second): (Arc<AtomicU32>, Arc<AtomicU32>) = (Arc::default(), Arc::default());
+        let mut waits = Box::pin(handles.wait("r", &share, 2));
         assert!(futures::poll!(&mut waits).is_pending());
+        let mut after = Box::pin(handles.wait("r", &second, 2));
+        assert!(futures::poll!(&mut after).is_pending());
         drop(held.pop());
-        let _last = waits.await.expect("one was given back");
-        assert_eq!(handles.wait(&share).await.expect_err("none is"), NoHandle::Pool);
-        assert_eq!(share.load(Ordering::Relaxed), 1, "it counts those that it has");
+        drop(held.pop());
+        let both = waits.await.expect("two were given back");
+        assert_eq!(both.len(), 2, "they are not one for each call");
+        assert_eq!(after.await.expect_err("none is"), NoHandle::Pool);
+        let counted = [&share, &second].map(|share| share.load(Ordering::Relaxed));
+        assert_eq!(counted, [2, 0], "it counts those that it has");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_with_many_calls_leaves_others_the_descriptors_of_one() {
+        let handles = Handles::new(DESCRIPTORS_MIN);
+        let shares: Vec<Arc<AtomicU32>> = (0..16).map(|_| Arc::default()).collect();
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for share in &shares {
+            let mut call = Box::pin(handles.wait("greedy", share, FIRST));
+            match futures::poll!(&mut call) {
+                Poll::Ready(first) => held.push(first.expect("there are some")),
+                Poll::Pending => waiting.push(call),
+            }
+        }
+        assert_eq!((held.len(), waiting.len()), (9, 7));
+        for modest in ["a", "b", "c"] {
+            let share = Arc::default();
+            let mut call = Box::pin(handles.wait(modest, &share, FIRST));
+            let Poll::Ready(first) = futures::poll!(&mut call) else { panic!("{modest} waits") };
+            held.push(first.expect("they are kept for it"));
+        }
+        // The last of its own that it got.
+        drop(held.swap_remove(8));
+        waiting.swap_remove(0).await.expect("one of its calls ended");
     }
 
     #[test]
@@ -175,14 +320,17 @@ mod tests {
         let greedy: Vec<Arc<AtomicU32>> = (0..8).map(|_| Arc::default()).collect();
         let mut held = Vec::new();
         for share in &greedy {
-            held.extend(std::iter::from_fn(|| handles.take(share).ok()));
+            held.extend(std::iter::from_fn(|| handles.take("greedy", share).ok()));
         }
         let pool = DESCRIPTORS_MIN - FOR_THE_HOST;
         assert_eq!(connections(DESCRIPTORS_MIN) as u64, pool / 4);
         assert_eq!(held.len() as u64, 64 + (pool - pool / 4) / 2);
-        assert_eq!(handles.take(&greedy[7]).unwrap_err(), NoHandle::Pool);
-        let honest = Arc::default();
-        let few: Vec<Handle> = std::iter::from_fn(|| handles.take(&honest).ok()).collect();
-        assert_eq!(few.len(), FIRST as usize);
+        assert_eq!(handles.take("greedy", &greedy[7]).unwrap_err(), NoHandle::Pool);
+        for tree in ["greedy", "modest"] {
+            let honest = Arc::default();
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| handles.take(tree, &honest).ok()));
+            assert_eq!(held.len() - before, FIRST as usize, "{tree}");
+        }
     }
 }

@@ -275,7 +275,7 @@ fn fault_of_exchange(refusal: &egress::Refusal) -> HttpFault {
         Refusal::Invalid(reason) => HttpFault::Invalid(reason.clone()),
         Refusal::Unreachable(reason) => HttpFault::Unreachable(reason.clone()),
         Refusal::Timeout => HttpFault::Timeout,
-        Refusal::Limit(bound) => HttpFault::Limit(bound.clone()),
+        Refusal::Limit(bound) => HttpFault::Limit(bound.to_string()),
         Refusal::Other(reason) => HttpFault::Other(reason.clone()),
     }
 }
@@ -289,7 +289,7 @@ fn refusal_of_exchange(fault: HttpFault) -> egress::Refusal {
         HttpFault::Invalid(reason) => Refusal::Invalid(reason),
         HttpFault::Unreachable(reason) => Refusal::Unreachable(reason),
         HttpFault::Timeout => Refusal::Timeout,
-        HttpFault::Limit(bound) => Refusal::Limit(bound),
+        HttpFault::Limit(bound) => Refusal::Limit(egress::ExchangeLimit::Recorded(bound)),
         HttpFault::Other(reason) => Refusal::Other(reason),
     }
 }

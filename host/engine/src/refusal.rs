@@ -9,8 +9,9 @@ use crate::cache::Entry;
 use crate::error::LoadError;
 use crate::worker::Task;
 
-/// The time for which it is remembered that a component took too much: it may have met a limit of
-/// the machine, such as that of a container, which an operator raises.
+/// The time for which it is remembered that a component took too much, or that the compiler panicked
+/// at it: either may have met a limit of the machine, such as that of a container, which an operator
+/// raises.
 pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most bytes of a compiler's error; it may quote the component.
 const TEXT_BYTES_MAX: usize = 4 << 10;
@@ -25,6 +26,11 @@ pub(crate) enum Refusal {
         /// When it is tried again.
         until: Timestamp,
     },
+    /// The compiler panicked.
+    Panicked {
+        /// When it is tried again.
+        until: Timestamp,
+    },
 }
 
 impl Refusal {
@@ -33,7 +39,9 @@ impl Refusal {
         match self {
             Self::Invalid(_) => true,
             // A time further away than it is ever set is that of a clock which was wrong.
-            Self::OverLimit { until } => now < *until && *until <= now.plus(KEPT),
+            Self::OverLimit { until } | Self::Panicked { until } => {
+                now < *until && *until <= now.plus(KEPT)
+            }
         }
     }
 
@@ -44,15 +52,19 @@ impl Refusal {
                 [b"i", text.as_bytes()].concat()
             }
             Self::OverLimit { until } => [&b"l"[..], &until.0.to_le_bytes()].concat(),
+            Self::Panicked { until } => [&b"p"[..], &until.0.to_le_bytes()].concat(),
         }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (b'i', text) => Some(Self::Invalid(String::from_utf8(text.to_vec()).ok()?)),
-            (b'l', until) => {
+            (kind @ (b'l' | b'p'), until) => {
                 let until = Timestamp(u64::from_le_bytes(until.try_into().ok()?));
-                Some(Self::OverLimit { until })
+                Some(match kind {
+                    b'l' => Self::OverLimit { until },
+                    _ => Self::Panicked { until },
+                })
             }
             _ => None,
         }
@@ -64,6 +76,7 @@ impl From<Refusal> for LoadError {
         match refusal {
             Refusal::Invalid(text) => Self::from_compiler_text(&text),
             Refusal::OverLimit { until } => Self::CompileRefused { after: until },
+            Refusal::Panicked { until } => Self::CompilerPanicked { after: until },
         }
     }
 }
@@ -86,11 +99,12 @@ mod tests {
         let now = Timestamp(1_000);
         let invalid = Refusal::Invalid("type mismatch".to_owned());
         let over = Refusal::OverLimit { until: now.plus(KEPT) };
-        for refusal in [invalid, over] {
+        let panicked = Refusal::Panicked { until: now.plus(KEPT) };
+        for refusal in [invalid, over, panicked] {
             assert!(refusal.counts(now));
             assert_eq!(Refusal::decode(&refusal.encode()), Some(refusal));
         }
-        for bytes in [&b""[..], b"x", b"l", b"l1234567", b"i\xff"] {
+        for bytes in [&b""[..], b"x", b"l", b"l1234567", b"p1234567", b"i\xff"] {
             assert_eq!(Refusal::decode(bytes), None, "{bytes:?}");
         }
     }

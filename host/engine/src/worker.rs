@@ -6,6 +6,7 @@
 //! its end says that the host is gone.
 
 use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use wasmtime::Engine;
@@ -42,6 +43,8 @@ const COMPONENT_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const OK: u8 = 0;
 /// First byte of an answer that is an error's text.
 pub(crate) const INVALID: u8 = 1;
+/// First byte of an answer that says no more than that the compiler panicked.
+pub(crate) const PANICKED: u8 = 2;
 
 /// The work that a worker does with a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,9 +129,10 @@ fn answer() -> io::Result<Vec<u8>> {
     let (status, body) = match task {
         Task::Compile => {
             let engine = Engine::new(&crate::config::base()).map_err(io::Error::other)?;
-            match engine.precompile_component(&component) {
-                Ok(code) => (OK, code),
-                Err(error) => (INVALID, format!("{error:#}").into_bytes()),
+            match unless_it_panics(|| engine.precompile_component(&component)) {
+                Some(Ok(code)) => (OK, code),
+                Some(Err(error)) => (INVALID, format!("{error:#}").into_bytes()),
+                None => (PANICKED, Vec::new()),
             }
         }
         Task::Outline => match outline(&component) {
@@ -140,6 +144,12 @@ fn answer() -> io::Result<Vec<u8>> {
     answer.push(status);
     answer.extend_from_slice(&body);
     Ok(answer)
+}
+
+/// The compiler's result; `None` if it meets what it does not expect. That says nothing of the host,
+/// and is so each time.
+pub(crate) fn unless_it_panics<T>(compile: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(compile)).ok()
 }
 
 fn component(length: u64) -> io::Result<Vec<u8>> {
@@ -197,6 +207,12 @@ fn limit_self(_: Task, _: u64) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_of_the_compiler_is_a_result() {
+        assert_eq!(unless_it_panics(|| 7), Some(7));
+        assert_eq!(unless_it_panics(|| panic!("what it does not expect")), None::<u8>);
+    }
 
     #[test]
     fn a_task_is_read_as_it_was_written() {

@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         }
         Some("silent") => return ExitCode::FAILURE,
         Some("starved") => std::process::abort(),
+        Some("panics") => return panics(),
         Some("host") => return host(program, args.next().unwrap()),
         Some("--list") => return ExitCode::SUCCESS,
         Some(_) | None => {}
@@ -123,6 +124,13 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     assert!(matches!(starved, Err(LoadError::CompileLimit)), "{starved:?}");
     let again = engine_without_worker(cache()).load(component()).await;
     assert!(matches!(again, Err(LoadError::CompileRefused { .. })), "{again:?}");
+    let path = dir.path().join("other.wasm");
+    std::fs::write(&path, wat::parse_str("(component (core module (memory 3)))").unwrap()).unwrap();
+    engine(program.clone(), &["worker"], cache()).examine_file(&path).await.unwrap();
+    for worker in [engine(program.clone(), &["panics"], cache()), engine_without_worker(cache())] {
+        let panicked = worker.load_file(&path).await;
+        assert!(matches!(panicked, Err(LoadError::CompilerPanicked { .. })), "{panicked:?}");
+    }
     // One that somebody else ended is tried again.
     let other = wat::parse_str("(component (core module (memory 2)))").unwrap();
     engine(program.clone(), &["silent"], cache()).load(other.clone()).await.unwrap_err();
@@ -184,6 +192,13 @@ fn most_memory_kb() -> u64 {
 /// Writes this process's number into a pipe with a name.
 fn note_self(pipe: &Path) {
     std::fs::write(pipe, format!("{}\n", std::process::id())).unwrap();
+}
+
+/// A worker whose compiler panics.
+fn panics() -> ExitCode {
+    let mut answer = std::io::stdout();
+    answer.write_all(&[2]).and_then(|()| answer.flush()).expect("its host reads it");
+    ExitCode::SUCCESS
 }
 
 /// A host that compiles something slow; its worker notes itself in `pipe`.

@@ -19,6 +19,10 @@ pub struct Checkpoint {
     /// The runs beneath it that have ended and count no longer in its tree.
     #[serde(skip_serializing_if = "Settled::is_none")]
     pub settled: Settled,
+    /// The consumption beneath the runs that it continues since it was accepted, once these have ended
+    /// with everything beneath them; it is in no later checkpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continued: Option<Usage>,
     /// The fold of the journal up to here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fold: Option<FoldRef>,

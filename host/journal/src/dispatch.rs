@@ -17,6 +17,15 @@ pub const PAUSES: [Duration; 3] =
 /// The time for which a host that takes a dispatch has it to itself: more than any attempt takes.
 pub const TAKEN_FOR: Duration = Duration::from_secs(90);
 
+/// The time by which a dispatch may be due later than its pause says: hosts read the clock one
+/// after the other, and what one of them wants may wait for the store. Whatever is due later than
+/// that was put off before somebody set the clock back.
+pub const CLOCK_LEEWAY: Duration = Duration::from_secs(30);
+
+/// Most dispatches of a subscriber that are looked at for that, those that are due last. After a
+/// clock that was set back they are the ones of before.
+pub const LATEST_LOOK: usize = 64;
+
 /// Most subscribers of a run: each costs a row at its beginning and at its end.
 pub const SUBSCRIPTIONS_MAX: usize = 16;
 
@@ -200,6 +209,19 @@ pub fn pause_after(attempts: u32, share: u8) -> Option<Duration> {
     Some(pause - pause / 4 * u32::from(share) / 255)
 }
 
+/// True if a dispatch at this stage, after so many failed attempts, is due in so long a time that
+/// the clock was set back since it was put off. What is pending is due at once then, and a host
+/// that has one has it for [`TAKEN_FOR`] more.
+#[must_use]
+pub fn is_overlong(state: DispatchState, attempts: u32, wait: Duration) -> bool {
+    let longest = match state {
+        DispatchState::Pending => pause_after(attempts, 0).unwrap_or_default(),
+        DispatchState::Taken => TAKEN_FOR,
+        DispatchState::Delivered | DispatchState::Dead => return false,
+    };
+    wait > longest + CLOCK_LEEWAY
+}
+
 /// True for a dispatch for which a host stays: one that is due soon, so all but those in their last
 /// pause.
 #[must_use]
@@ -221,5 +243,22 @@ mod tests {
             assert!(shortest < longest && shortest >= longest.map(|pause| pause * 3 / 4));
         }
         assert!((0..3).all(keeps_host) && !keeps_host(3));
+    }
+
+    #[test]
+    fn a_wait_is_overlong_beyond_the_pause_that_it_was() {
+        let waits = [
+            (DispatchState::Pending, 0, Duration::ZERO),
+            (DispatchState::Pending, 1, PAUSES[0]),
+            (DispatchState::Pending, 3, PAUSES[2]),
+            (DispatchState::Taken, 1, TAKEN_FOR),
+        ];
+        for (state, attempts, longest) in waits {
+            let may_be = longest + CLOCK_LEEWAY;
+            assert!(!is_overlong(state, attempts, may_be), "{state:?} {attempts}");
+            let longer = may_be + Duration::from_millis(1);
+            assert!(is_overlong(state, attempts, longer), "{state:?} {attempts}");
+        }
+        assert!(!is_overlong(DispatchState::Dead, 4, Duration::MAX), "nobody waits for it");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::delivery::Report;
 use crate::event::EventRecord;
 use crate::ids::{RunId, Seq};
-use crate::list::{Cursor, Head, ListFilter, Page, Scope};
+use crate::list::{Cursor, EndedRun, Head, ListFilter, Page, Scope, TreePage, TreeQuery};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
@@ -95,6 +95,27 @@ pub trait Layer: Send + Sync {
         limit: usize,
     ) -> Result<Page, StoreError> {
         self.behind().list(scope, filter, after, limit).await
+    }
+
+    /// See [`Store::ended`].
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError> {
+        self.behind().ended(scope, filter, before, limit).await
+    }
+
+    /// See [`Store::tree`].
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        self.behind().tree(query, after, limit).await
     }
 
     /// See [`Store::read`].
@@ -205,6 +226,25 @@ impl<L: Layer> Store for L {
         limit: usize,
     ) -> Result<Page, StoreError> {
         Layer::list(self, scope, filter, after, limit).await
+    }
+
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError> {
+        Layer::ended(self, scope, filter, before, limit).await
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        Layer::tree(self, query, after, limit).await
     }
 
     async fn read(

@@ -13,6 +13,9 @@ use crate::time::Timestamp;
 pub const PAGE_DEFAULT: usize = 16;
 /// Most runs on a page.
 pub const PAGE_MAX: usize = 200;
+/// Most runs that are looked at for the order of their ends: those that changed last by the time of
+/// day. Each costs a look at its row, and a conversation is told of a few dozen.
+pub const ENDS_MAX: usize = 1_000;
 
 /// The runs that a caller sees. The tenant always counts; each other field, where it is set,
 /// narrows what can be seen. A run outside the scope looks as if it did not exist.
@@ -132,9 +135,6 @@ pub struct ListFilter {
     pub parent_run_id: Option<RunId>,
     /// In the tree of this first run, which is in it too.
     pub root_run_id: Option<RunId>,
-    /// Of that tree only the runs that count in it: those that no run above has left behind
-    /// ([`crate::checkpoint::Settled`]).
-    pub counted_only: bool,
     /// All of these labels.
     pub labels: Labels,
     /// Accepted at this time or later.
@@ -147,6 +147,15 @@ impl ListFilter {
     pub fn open() -> Self {
         let is_open = |status: &Status| !status.is_terminal();
         Self { status: Status::ALL.iter().copied().filter(is_open).collect(), ..Self::default() }
+    }
+
+    /// The part of it that runs which have ended fit; `None` if none does.
+    #[must_use]
+    pub fn of_ended(&self) -> Option<Self> {
+        let wanted = if self.status.is_empty() { Status::ALL } else { &self.status };
+        let status: Vec<Status> =
+            wanted.iter().copied().filter(|status| status.is_terminal()).collect();
+        (!status.is_empty()).then(|| Self { status, ..self.clone() })
     }
 
     /// True if a run is listed.
@@ -204,4 +213,54 @@ pub struct Page {
     pub runs: Vec<Run>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<Cursor>,
+}
+
+/// The runs of one tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeQuery {
+    /// Tenant.
+    pub tenant: String,
+    /// The first run of the tree, which is in it too.
+    pub root_run_id: RunId,
+    /// True for only the runs that count in it: those that no run above has left behind
+    /// ([`crate::checkpoint::Settled`]).
+    pub counted_only: bool,
+}
+
+impl TreeQuery {
+    /// All runs of the tree that a run is in.
+    #[must_use]
+    pub fn of(spec: &RunSpec) -> Self {
+        Self {
+            tenant: spec.tenant.clone(),
+            root_run_id: spec.root_run_id.clone(),
+            counted_only: false,
+        }
+    }
+
+    /// The runs that count in it.
+    #[must_use]
+    pub fn counted(spec: &RunSpec) -> Self {
+        Self { counted_only: true, ..Self::of(spec) }
+    }
+}
+
+/// A page of the runs of a tree, in the order in which they were accepted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreePage {
+    /// The runs.
+    pub runs: Vec<Run>,
+    /// The place of the last run that was looked at, after which the next page begins; `None` at the
+    /// end.
+    pub next: Option<u64>,
+}
+
+/// A run that has ended, and the place of its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedRun {
+    /// The place of its last event among all of the store, in the order in which they became
+    /// durable.
+    pub place: u64,
+    /// The run.
+    pub run: Run,
 }

@@ -1,12 +1,14 @@
 //! Conversations and the values that tools and models exchange: the host's side of the WIT
 //! interface `types`, under the same names.
 
+mod usage;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::usage::Usage;
 use crate::media::{MEDIA_WEIGHT, Media};
-use crate::money::sum_of_costs;
 use crate::parts::Parts;
 
 /// Keys and values, each key once.
@@ -219,75 +221,6 @@ pub struct ToolAnswer {
     /// Images that belong to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub media: Vec<Media>,
-}
-
-/// Tokens consumed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Tokens read.
-    pub prompt_tokens: u64,
-    /// Tokens written.
-    pub completion_tokens: u64,
-    /// Both, or what the provider says.
-    pub total_tokens: u64,
-    /// Of those read, the tokens that the provider had in its cache.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cached_tokens: u64,
-    /// Of those read, the tokens that the provider put into its cache.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cache_write_tokens: u64,
-    /// Of those written, the tokens of reasoning.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reasoning_tokens: u64,
-    /// The cost, in millionths of a US dollar and rounded up, as far as prices are known.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cost_microusd: u64,
-    /// The part of that which is there by rounding, in millionths of a millionth: sums of many
-    /// answers are exact by it. Less than a million.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cost_rounding: u64,
-    /// True if any of it is the host's estimate, as a provider did not count.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub estimated: bool,
-    /// Of the total, the tokens that a component says it consumed elsewhere, which nobody checked.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reported_tokens: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-impl Usage {
-    /// The sum of two, saturating.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        let (cost_microusd, cost_rounding) = sum_of_costs(
-            (self.cost_microusd, self.cost_rounding),
-            (other.cost_microusd, other.cost_rounding),
-        );
-        Self {
-            prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
-            completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
-            total_tokens: self.total_tokens.saturating_add(other.total_tokens),
-            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
-            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
-            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
-            cost_microusd,
-            cost_rounding,
-            estimated: self.estimated || other.estimated,
-            reported_tokens: self.reported_tokens.saturating_add(other.reported_tokens),
-        }
-    }
-
-    /// The part that the host counted. No other one counts against the budget of anybody but the
-    /// run that speaks of itself.
-    #[must_use]
-    pub fn counted(self) -> Self {
-        let total_tokens = self.total_tokens.saturating_sub(self.reported_tokens);
-        Self { total_tokens, reported_tokens: 0, ..self }
-    }
 }
 
 /// An error with its causes.

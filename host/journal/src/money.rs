@@ -100,6 +100,18 @@ pub(crate) fn sum_of_costs(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (cost.saturating_sub(rounding / MICROUSD), rounding % MICROUSD)
 }
 
+/// The part of a cost beyond another one, in the same form; nothing where that is as much or more.
+pub(crate) fn cost_beyond(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    let whole = u128::from(MICROUSD);
+    let exact = |(cost, rounding): (u64, u64)| {
+        (u128::from(cost) * whole).saturating_sub(u128::from(rounding))
+    };
+    let rest = exact(one).saturating_sub(exact(other));
+    let cost = rest.div_ceil(whole);
+    let part = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    (part(cost), part(cost * whole - rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +168,23 @@ mod tests {
             assert_eq!(sum.cost_microusd, (tokens * 3).div_ceil(10), "{tokens}");
         }
         assert_eq!(sum.cost_rounding, 0);
+    }
+
+    #[test]
+    fn m_61_the_part_of_a_cost_beyond_another_one_makes_that_whole_again() {
+        for (one, other) in [
+            ((10, 0), (3, 0)),
+            ((10, 200_000), (3, 700_000)),
+            ((10, 700_000), (3, 200_000)),
+            ((3, 0), (3, 999_999)),
+            ((u64::MAX, 0), (0, 0)),
+        ] {
+            let rest = cost_beyond(one, other);
+            assert_eq!(sum_of_costs(rest, other), one, "{rest:?}");
+        }
+        for (one, other) in [((3, 700_000), (3, 0)), ((3, 0), (4, 0)), ((3, 5), (3, 5))] {
+            assert_eq!(cost_beyond(one, other), (0, 0));
+        }
     }
 
     #[test]

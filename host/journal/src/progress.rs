@@ -44,6 +44,12 @@ pub struct Progress {
     /// Of all tokens, those that a component says it consumed elsewhere.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reported_tokens: u64,
+    /// Of those read, the tokens that a component says so of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reported_prompt_tokens: u64,
+    /// Of those written, the tokens that a component says so of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reported_completion_tokens: u64,
     /// When the last event was recorded; RFC 3339 in JSON.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
     pub last_event_at: Option<Timestamp>,
@@ -195,6 +201,8 @@ impl Progress {
             cost_rounding: self.cost_rounding,
             estimated: self.usage_estimated,
             reported_tokens: self.reported_tokens,
+            reported_prompt_tokens: self.reported_prompt_tokens,
+            reported_completion_tokens: self.reported_completion_tokens,
         }
     }
 
@@ -211,5 +219,9 @@ impl Progress {
         );
         self.usage_estimated |= usage.estimated;
         self.reported_tokens = self.reported_tokens.saturating_add(usage.reported_tokens);
+        self.reported_prompt_tokens =
+            self.reported_prompt_tokens.saturating_add(usage.reported_prompt_tokens);
+        self.reported_completion_tokens =
+            self.reported_completion_tokens.saturating_add(usage.reported_completion_tokens);
     }
 }

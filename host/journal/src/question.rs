@@ -1,5 +1,7 @@
 //! Questions that only people or systems outside can answer, and the answers that fit them.
 
+mod bytes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::tool::ToolOutcome;
 /// Begins the id of the question whether a tool may be called.
 pub const CONFIRM: &str = "confirm:";
 
-/// Most bytes of one answer. It becomes part of the conversation.
+/// Most bytes of one answer, as it becomes part of the conversation.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Something that was asked.
@@ -205,8 +207,7 @@ impl Item {
     /// The misfit, for the person that gave the answer.
     pub fn check(&self, answer: &Answer) -> Result<(), AnswerMismatch> {
         let no = |text: String| Err(AnswerMismatch(text));
-        let bytes = serde_json::to_string(answer).map_or(usize::MAX, |text| text.len());
-        if bytes > ANSWER_BYTES_MAX {
+        if answer.bytes() > ANSWER_BYTES_MAX {
             return no(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
         }
         match (&self.what, answer) {
@@ -370,7 +371,6 @@ impl From<AwaitItem> for Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::question::{ExternalTool, Question};
 
     fn item(what: AwaitItem) -> Item {
         Item { what, tool_call_id: None, until: None, default: None }
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn an_answer_fits_what_was_asked_or_is_refused_with_the_reason() {
-        let long = "x".repeat(ANSWER_BYTES_MAX);
+        let long = "x".repeat(ANSWER_BYTES_MAX + 1);
         let table: &[(Item, Answer, Option<&str>)] = &[
             (clarification(), Answer::Text("this".into()), None),
             (clarification(), Answer::Text("  ".into()), Some("the answer is empty")),

@@ -50,6 +50,10 @@ pub struct Rounds {
     /// The consumption of the runs beneath it that count no longer in its tree.
     #[serde(skip_serializing_if = "crate::run::is_no_usage")]
     pub settled: Usage,
+    /// The consumption beneath the runs that it continues since it was accepted; `None` where it
+    /// continues none, and as long as something is open beneath them or no round has ended since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continued: Option<Usage>,
 }
 
 impl Rounds {
@@ -65,8 +69,9 @@ impl Rounds {
 
     /// Takes into account what was left behind by the event at this position.
     pub(crate) fn leave_behind(&mut self, seq: Seq, checkpoint: &Checkpoint) {
-        let Checkpoint { conversation_bytes: _, settled, fold } = checkpoint;
+        let Checkpoint { conversation_bytes: _, settled, continued, fold } = checkpoint;
         self.settled = self.settled.plus(settled.usage);
+        self.continued = self.continued.or(*continued);
         if let Some(fold) = fold.as_ref().filter(|fold| fold.seq == seq) {
             self.fold = Some(fold.clone());
         }

@@ -39,6 +39,10 @@ pub use self::turns::{turn_of, waits_its_turn};
 pub use self::waits::{WaitState, is_woken, place};
 pub use self::writes::{check_append, check_batch, check_new};
 
+use crate::dispatch::CLOCK_LEEWAY;
+use crate::run::RunState;
+use crate::time::Timestamp;
+
 /// A number for a list of texts, the same on every machine and in every version.
 #[must_use]
 pub fn hash(parts: &[&str]) -> u64 {
@@ -50,4 +54,14 @@ pub fn hash(parts: &[&str]) -> u64 {
     let mut first = [0; 8];
     first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
     u64::from_le_bytes(first)
+}
+
+/// The time of an event that a store adds by itself to a run in this state: `now`, or that of the last
+/// event, as far as the record has it, where that is later. Whoever asks a store for something looked
+/// at the clock before, and may have waited for the store while others wrote. What is earlier by more
+/// than [`CLOCK_LEEWAY`] is the time of a clock that was set back, and stays as it is.
+fn time_after(state: &RunState, now: Timestamp) -> Timestamp {
+    // Of a run that nobody executes only the last change of its status is on record.
+    let last = state.uncounted.map_or(state.updated_at, |stretch| stretch.until);
+    if last.since(now) <= CLOCK_LEEWAY { last.max(now) } else { now }
 }

@@ -22,7 +22,7 @@ use crate::artifact::Artifact;
 use crate::delivery::{Report, ReportsTaken};
 use crate::event::{EventRecord, JournalPart};
 use crate::ids::{HostId, RunId, Seq};
-use crate::list::{Cursor, Head, ListFilter, Page, Scope};
+use crate::list::{Cursor, EndedRun, Head, ListFilter, Page, Scope, TreePage, TreeQuery};
 use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::time::Timestamp;
@@ -185,6 +185,34 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Page, StoreError>;
 
+    /// The runs that scope and filter admit and that have ended, at most `limit`, the one that
+    /// ended last first: in the order in which their ends became durable, which no clock changes.
+    /// With the place of an end those that ended before it. Of more than [`crate::list::ENDS_MAX`]
+    /// that fit only so many are looked at, the first in the order of [`Page`].
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError>;
+
+    /// A page of the runs of a tree after a place, at most `limit`. They are in the order in which they
+    /// were accepted, which no change of a run changes: the pages together have each run once that is
+    /// in the tree while they are read. A page that is not the last may have fewer runs, or none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError>;
+
     /// Events of a journal after position `after`, in order, at most `limit`, and of as many bytes
     /// together as [`PAGE_BYTES_MAX`]; one that has more comes alone. Empty at the end of the
     /// journal, and for an unknown run.
@@ -234,10 +262,11 @@ pub trait Store: Send + Sync {
     async fn work(&self);
 
     /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
-    /// journals, labels, idempotency keys, and artifacts that no other run refers to. A run under
-    /// which another one is still open stays, and a batch one of whose entries is, and a run of whose
-    /// outcome an open run was told, and a run with a dispatch that is to be handed over. Its report
-    /// and its dispatches go with it.
+    /// journals, labels, idempotency keys, and artifacts that no other run refers to. A run stays under
+    /// which another one is still open, or above which one is, unless it counts no longer in its tree;
+    /// so does a batch one of whose entries is open, a run that an open one continues, a run of whose
+    /// outcome an open run was told or a conversation may still be told, and a run with a dispatch that
+    /// is to be handed over. Its report and its dispatches go with it.
     /// One call is one transaction.
     ///
     /// # Errors
@@ -359,6 +388,6 @@ pub struct RemovalOutcome {
     pub events: u64,
     /// Bytes of those.
     pub bytes: u64,
-    /// Runs that are old enough and stay, as one under them is still open.
+    /// Runs that are old enough and stay, as they are still needed.
     pub kept: u64,
 }

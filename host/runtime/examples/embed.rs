@@ -1,31 +1,36 @@
 //! Starts a run, follows its events and prints its result:
 //! `cargo run -p taskrun-runtime --example embed -- POLICY DATA_DIRECTORY AGENT TASK`
 use std::error::Error;
+use std::process::ExitCode;
 
 use taskrun::controller::succeeded;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::Scope;
-use taskrun_runtime::{Options, Runtime};
+use taskrun_runtime::{CompileWorker, Options, Runtime, compile_worker_main};
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+/// The argument with which this program looks at a component and compiles it, in a process of its
+/// own that has bounds on time and memory: one that is hostile takes nothing of the host.
+const WORKER: &str = "compile-worker";
+
+fn main() -> Result<ExitCode, Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args == [WORKER] {
+        return Ok(compile_worker_main());
+    }
     let [policy, data, agent, task] = args.as_slice() else {
         return Err("give a policy, a data directory, an agent and a task".into());
     };
-    println!("{}", answer(policy, data, agent, task).await?);
-    Ok(())
+    let worker = CompileWorker { program: std::env::current_exe()?, args: vec![WORKER.into()] };
+    let options = Options { compile_worker: Some(worker), ..Options::new(policy, data) };
+    let runtime = tokio::runtime::Runtime::new()?;
+    println!("{}", runtime.block_on(answer(options, agent, task))?);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Gives the whole result of a run of `agent` whose task is `task`, or the error with which the run
 /// ended.
-pub async fn answer(
-    policy: &str,
-    data: &str,
-    agent: &str,
-    task: &str,
-) -> Result<String, Box<dyn Error>> {
-    let runtime = Runtime::open(Options::new(policy, data)).await?;
+pub async fn answer(options: Options, agent: &str, task: &str) -> Result<String, Box<dyn Error>> {
+    let runtime = Runtime::open(options).await?;
     let client = runtime.controller().at(&Scope::tenant("default"));
     let request = SpawnRequest {
         agent_name: agent.to_owned(),

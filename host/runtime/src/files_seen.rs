@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_policy::{Defaults, Policy};
+use tokio::time::Instant;
 
 use crate::policy_file::{PolicyLoadError, parse_policy, read_prompts};
 
 /// The time for which a change has to stand before it is read: editors write in pieces.
-pub(crate) const SETTLED_AFTER: Duration = Duration::from_millis(300);
+const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// The files of a policy by device, inode, size and times, and the folders of its agents by device
 /// and inode: where these are as they were, nothing was written that matters.
@@ -65,6 +66,37 @@ impl FilesSeen {
     /// True if a file was there.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.0.iter().any(|(known, found)| known == path && found.is_some())
+    }
+}
+
+/// Files as the last look found them, where these are others than those that were read last, and
+/// since when. They are read once they have stood for a moment.
+#[derive(Clone, Debug, Default)]
+pub struct UnsettledFiles(Option<(FilesSeen, Instant)>);
+
+impl UnsettledFiles {
+    /// True if these files, which are others than those that were read last, have stood for a
+    /// moment. Those that are found for the first time have not.
+    pub fn have_settled(&mut self, found: &FilesSeen) -> bool {
+        match &self.0 {
+            Some((before, since)) if before == found => since.elapsed() >= SETTLED_AFTER,
+            Some(_) | None => {
+                self.0 = Some((found.clone(), Instant::now()));
+                false
+            }
+        }
+    }
+
+    /// Forgets what was found: it was read, or is again as it was when that was done.
+    pub fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// Makes what was found as old as it has to be.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self) {
+        let (_, since) = self.0.as_mut().expect("it was found");
+        *since = since.checked_sub(SETTLED_AFTER).expect("a time");
     }
 }
 

@@ -8,9 +8,10 @@
 #![doc = include_str!("../examples/embed.rs")]
 //! ```
 //!
-//! Runs are durable: those that are under way when [`Runtime::shutdown`] is called, or when the
-//! process dies, go on when a runtime is opened on the same policy and data directory, by whichever
-//! program. So `taskrun ps`, `get` and `transcript` show what an embedding program started.
+//! Runs are durable: those that are under way when [`Runtime::shutdown`] is called, when the tokio
+//! runtime is dropped, or when the process dies, go on when a runtime is opened on the same policy
+//! and data directory, by whichever program. So `taskrun ps`, `get` and `transcript` show what an
+//! embedding program started.
 //!
 //! # Front doors that execute nothing
 //!
@@ -66,7 +67,7 @@ pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,
     ExportedModel, export_run,
 };
-pub use files_seen::FilesSeen;
+pub use files_seen::{FilesSeen, UnsettledFiles};
 pub use in_force::{PolicyInForce, policies_in_force};
 pub use kept_agents::KeptAgents;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
@@ -81,7 +82,7 @@ pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, StorageOptions, make_data_dir};
 pub use subscribers::{SubscriberError, check_subscribers};
-pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
+pub use supervisor::{Notice, Supervisor, SupervisorError, asking_run, needs_answer};
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{

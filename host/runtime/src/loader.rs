@@ -2,7 +2,7 @@
 
 mod models;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +47,9 @@ pub struct LoaderOptions {
     pub data_dir: Option<PathBuf>,
     /// Folder in which native code is kept. Default: none, so that each start compiles anew.
     pub cache: Option<PathBuf>,
-    /// The program that compiles components in processes of their own. Default: none, so that they
-    /// are compiled in this process, where time and memory of that are bounded by their size only.
+    /// The program that looks at components and compiles them in processes of their own. Default:
+    /// none, so that both are done in this process, where sizes and counts are bounded and time and
+    /// memory are not; see [`Options::compile_worker`](crate::Options::compile_worker).
     pub compile_worker: Option<CompileWorker>,
     /// True if runs are executed. Default: no, for components that are looked at and single calls.
     pub executes: bool,
@@ -199,12 +200,16 @@ impl Loader {
             }
     }
 
-    /// True if runs of all agents are concerned where this policy takes the place of that one, after
-    /// these files have changed.
-    pub(crate) fn has_other_models(&self, before: &Self, changed: &[PathBuf]) -> bool {
-        let names = |loader: &Self| loader.models.keys().cloned().collect::<Vec<_>>();
-        let is_other = |name: &String| !before.has_same_model(&self.policy, name, changed);
-        names(self) != names(before) || self.models.keys().any(is_other)
+    /// The models of this policy and of that one that are not the same in both, where this one
+    /// takes the place of that one after these files have changed.
+    pub(crate) fn other_models(&self, before: &Self, changed: &[PathBuf]) -> Vec<String> {
+        let names: BTreeSet<&String> = self.models.keys().chain(before.models.keys()).collect();
+        let is_in_both =
+            |name: &str| self.models.contains_key(name) && before.models.contains_key(name);
+        let is_other = |name: &&String| {
+            !is_in_both(name) || !before.has_same_model(&self.policy, name, changed)
+        };
+        names.into_iter().filter(is_other).cloned().collect()
     }
 
     /// True if a component, or a file that a model reads, was there and could not be opened.

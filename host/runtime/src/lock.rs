@@ -2,9 +2,11 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use taskrun_journal::store::Hosts;
+use tokio::sync::oneshot;
 
 use crate::error::OpenError;
 
@@ -55,6 +57,37 @@ impl BackgroundLock {
                 }
             }
         }
+    }
+}
+
+/// A lock that is free when this is dropped, or the tokio runtime in which it was taken: then its host
+/// has ended, whoever has this still.
+pub(crate) struct HeldLock {
+    _lock: FreedAtDrop,
+    _end: oneshot::Sender<()>,
+}
+
+/// Frees the lock, if nobody did.
+struct FreedAtDrop(Arc<Mutex<Option<BackgroundLock>>>);
+
+impl Drop for FreedAtDrop {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl HeldLock {
+    /// Holds a lock in the tokio runtime at hand.
+    pub(crate) fn new(lock: BackgroundLock) -> Self {
+        let held = Arc::new(Mutex::new(Some(lock)));
+        let (end, ended) = oneshot::channel();
+        let theirs = FreedAtDrop(Arc::clone(&held));
+        // It waits for nothing but the end of both.
+        drop(tokio::spawn(async move {
+            ended.await.ok();
+            drop(theirs);
+        }));
+        Self { _lock: FreedAtDrop(held), _end: end }
     }
 }
 

@@ -13,9 +13,8 @@ use taskrun::ports::deployments::Settling;
 use taskrun_journal::store::{Policies, StoreError};
 use taskrun_journal::time::Clock;
 use taskrun_policy::{Defaults, Policy};
-use tokio::time::Instant;
 
-use crate::files_seen::{FilesSeen, SETTLED_AFTER};
+use crate::files_seen::{FilesSeen, UnsettledFiles};
 use crate::loader::Loader;
 use crate::policy_file::{parse_policy, read_prompts};
 use crate::problem::chain;
@@ -35,8 +34,8 @@ struct OriginPolicy {
     loader: Option<Arc<Loader>>,
     /// The files as they were when they were read last.
     read: FilesSeen,
-    /// The files as the last look found them, if they were others, and since when.
-    seen: Option<(FilesSeen, Instant)>,
+    /// The files as the last look found them, if they were others.
+    unsettled: UnsettledFiles,
 }
 
 impl OriginPolicies {
@@ -129,18 +128,12 @@ impl OriginPolicies {
         let mut known = self.known();
         let Some(known) = known.get_mut(path) else { return false };
         if known.read == *found {
-            known.seen = None;
+            known.unsettled.forget();
             return settling == Settling::Told;
         }
-        match (settling, &known.seen) {
-            (Settling::Told | Settling::Over, _) => true,
-            (Settling::Awaited, Some((before, since))) if before == found => {
-                since.elapsed() >= SETTLED_AFTER
-            }
-            (Settling::Awaited, Some(_) | None) => {
-                known.seen = Some((found.clone(), Instant::now()));
-                false
-            }
+        match settling {
+            Settling::Told | Settling::Over => true,
+            Settling::Awaited => known.unsettled.have_settled(found),
         }
     }
 
@@ -158,7 +151,7 @@ impl OriginPolicies {
             None => (in_force(&*self.policies, path, host.policy().defaults()).await?, file),
         };
         let Some(mut policy) = policy else {
-            return Ok(OriginPolicy { loader: None, read, seen: None });
+            return Ok(OriginPolicy { loader: None, read, unsettled: UnsettledFiles::default() });
         };
         // Models are those of the host.
         policy.models.clear();
@@ -166,7 +159,7 @@ impl OriginPolicies {
         let open = move || Arc::new(host.reopen(policy, &[]));
         let loader = tokio::task::spawn_blocking(open).await;
         let loader = loader.map_err(|_| StoreError::Closed)?;
-        Ok(OriginPolicy { loader: Some(loader), read, seen: None })
+        Ok(OriginPolicy { loader: Some(loader), read, unsettled: UnsettledFiles::default() })
     }
 }
 

@@ -12,7 +12,7 @@ use taskrun::agents::{Agent, Agents};
 use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
 use tokio::time::Instant;
 
-use crate::files_seen::{FilesSeen, SETTLED_AFTER};
+use crate::files_seen::{FilesSeen, UnsettledFiles};
 use crate::in_force::InForceNote;
 use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
@@ -57,8 +57,8 @@ struct State {
     unread_since: Option<Instant>,
     /// The time from then until it is read again.
     read_again_after: Duration,
-    /// The files as the last look found them, if they were others, and since when.
-    seen: Option<(FilesSeen, Instant)>,
+    /// The files as the last look found them, if they were others.
+    unsettled: UnsettledFiles,
     /// When what is kept of the policy in force counted as wanted last; `None` if it is to now.
     renewed_at: Option<Instant>,
 }
@@ -90,7 +90,7 @@ impl PolicyWatch {
             looked_at,
             unread_since,
             read_again_after: READ_AGAIN_AFTER,
-            seen: None,
+            unsettled: UnsettledFiles::default(),
             renewed_at: Some(Instant::now()),
         };
         Self { loads, note, origins, state: Mutex::new(state) }
@@ -123,7 +123,7 @@ impl PolicyWatch {
             return Some(true);
         }
         if state.looked_at == *found {
-            state.seen = None;
+            state.unsettled.forget();
             return Some(
                 state.unread_since.is_some_and(|at| at.elapsed() >= state.read_again_after),
             );
@@ -131,15 +131,7 @@ impl PolicyWatch {
         if settling == Settling::Over {
             return Some(true);
         }
-        match &state.seen {
-            Some((before, since)) if before == found => {
-                (since.elapsed() >= SETTLED_AFTER).then_some(true)
-            }
-            Some(_) | None => {
-                state.seen = Some((found.clone(), Instant::now()));
-                None
-            }
-        }
+        state.unsettled.have_settled(found).then_some(true)
     }
 
     /// Reads the policy and looks at its agents. All of it can be used, or none: but for agents that
@@ -154,16 +146,16 @@ impl PolicyWatch {
             })?;
             let changed = files.changed_since(&in_force);
             let loader = opened.reopen(policy, &changed);
-            let concerns_all = loader.has_other_models(&opened, &changed);
-            Ok((Arc::new(loader), files, concerns_all))
+            let models = loader.other_models(&opened, &changed);
+            Ok((Arc::new(loader), files, models))
         };
         let opened = tokio::task::spawn_blocking(open).await;
         let unread = || Unusable { why: "the host failed to read it".to_owned(), is_unread: true };
-        let (loader, files, concerns_all) = opened.unwrap_or_else(|_| Err(unread()))?;
+        let (loader, files, models) = opened.unwrap_or_else(|_| Err(unread()))?;
         let agents = loader.all_agents_on_demand(&self.loads, true).await;
         let agents =
             agents.map_err(|error| Unusable { why: chain(&error).join(": "), is_unread: false })?;
-        Ok(Reading { loader, files, agents, concerns_all })
+        Ok(Reading { loader, files, agents, models })
     }
 }
 
@@ -173,7 +165,8 @@ struct Reading {
     /// Its files, each looked at before it was read.
     files: FilesSeen,
     agents: Agents,
-    concerns_all: bool,
+    /// The names of the models that are others than those in force.
+    models: Vec<String>,
 }
 
 /// Why a policy cannot be used.
@@ -237,9 +230,9 @@ impl Deployments for PolicyWatch {
             self.origins.apply(reading.loader.policy()).await;
         }
         let mut state = self.state();
-        state.seen = None;
+        state.unsettled.forget();
         let is_read_again = state.looked_at == found && settling != Settling::Told;
-        let Reading { loader, files, mut agents, concerns_all } = match read {
+        let Reading { loader, files, mut agents, models } = match read {
             Ok(reading) => reading,
             Err(Unusable { why, is_unread }) => {
                 state.looked_at = found;
@@ -262,7 +255,7 @@ impl Deployments for PolicyWatch {
         state.loader = loader;
         state.earlier.push_front(before);
         state.earlier.truncate(EARLIER_MAX);
-        PolicyLook::Changed(PolicyChange { agents, concerns_all })
+        PolicyLook::Changed(PolicyChange { agents, models })
     }
 
     async fn pinned(&self, pin: &str) -> Result<Agent, String> {

@@ -29,7 +29,8 @@ use crate::snapshot::{self, KeptPaths};
 pub struct ReplayOptions {
     /// Folder in which native code is kept.
     pub cache: Option<PathBuf>,
-    /// The program that compiles components in processes of their own.
+    /// The program that looks at components and compiles them in processes of their own; see
+    /// [`Options::compile_worker`](crate::Options::compile_worker).
     pub compile_worker: Option<CompileWorker>,
 }
 

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use taskrun::clock::{SystemClock, SystemRandom};
+use taskrun::driver::{Journal, is_between_steps};
 use taskrun::gate::rights::{AgentRights, ask_rules, rules_of_run};
 use taskrun_engine::{digest_file, pin_of, rules_of};
-use taskrun_journal::machine::decide;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
-use taskrun_journal::store::Policies;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::{Policies, Store};
 use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy, Upgrade};
 use taskrun_store::Blobs;
 
@@ -127,12 +129,18 @@ impl RunRules {
     /// The run with the pin that its agent has now, as a host of this policy adopts it by itself
     /// when the run goes on. `None` if it keeps its form: the policy does not say
     /// `upgrade = "adopt"`, or the run is of another file, or a host has it, or it is on its way
-    /// out.
+    /// out, or a step or a call of it was cut off, or its journal cannot be read.
     ///
-    /// Besides, the form of now has to load, and nothing of the run may have been cut off: neither
-    /// is looked at here.
-    #[must_use]
-    pub fn adopted_by_host(&self, policy: &Policy, run: &Run) -> Option<Run> {
+    /// Besides, the form of now has to load, which is not looked at here.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn adopted_by_host(
+        &self,
+        policy: &Policy,
+        store: &Arc<dyn Store>,
+        run: &Run,
+    ) -> Option<Run> {
         let now = policy.agents.get(&run.spec.agent_name)?;
         match now.upgrade {
             Upgrade::Pinned => return None,
@@ -140,8 +148,13 @@ impl RunRules {
             Upgrade::Adopt => {}
         }
         let pin = pin_now(policy, now)?;
-        let events = decide::adopt(run, &pin, "host").ok()?;
-        if events.is_empty() {
+        if !may_be_adopted(run) || run.pin() == pin {
+            return None;
+        }
+        let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
+        let journal = Journal::new(Arc::clone(store), clock, random, run.clone());
+        // A host says the same of one that it cannot read.
+        if !is_between_steps(&journal).await.unwrap_or(false) {
             return None;
         }
         let mut adopted = run.clone();
@@ -213,6 +226,20 @@ impl PinnedAgent {
             prompts: self.policy.prompts.keys().map(String::as_str).collect(),
         }
     }
+}
+
+/// True if a host may take a run up, and give it another form then: it is a task that no host has and
+/// that is not on its way out.
+fn may_be_adopted(run: &Run) -> bool {
+    let goes_on = match run.status() {
+        Status::Queued | Status::Running | Status::Blocked => true,
+        Status::Canceling
+        | Status::Finalizing
+        | Status::Completed
+        | Status::Failed
+        | Status::Canceled => false,
+    };
+    goes_on && run.spec.class.is_task() && run.state.hold.host().is_none()
 }
 
 /// The pin of an agent as the policy and its components are now; `None` if one cannot be read.

@@ -24,7 +24,7 @@ use crate::in_force::InForceNote;
 use crate::left_notes;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
-use crate::lock::BackgroundLock;
+use crate::lock::{BackgroundLock, HeldLock};
 use crate::origins::OriginPolicies;
 use crate::reload::PolicyWatch;
 use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage, StorageOptions};
@@ -48,10 +48,12 @@ pub struct Options {
     /// Most bytes of the store, beyond which it takes no more runs. Default:
     /// [`STORE_BYTES_DEFAULT`].
     pub store_bytes_max: u64,
-    /// The program that compiles components in processes of their own, such as this one where its
-    /// `main` gives an argument of yours to [`compile_worker_main`](crate::compile_worker_main).
-    /// Default: none, so that they are compiled in this process, where time and memory of that are
-    /// bounded by their size only.
+    /// The program that looks at components and compiles them in processes of their own, such as
+    /// this one where its `main` gives an argument of yours to
+    /// [`compile_worker_main`](crate::compile_worker_main). Default: none, so that both are done in
+    /// this process, where sizes and counts are bounded and time and memory are not: a hostile
+    /// component of 130 KB has it take 6 GiB. So a program whose components are not all its own
+    /// names one.
     pub compile_worker: Option<CompileWorker>,
     /// Loads every agent before the runtime is open, so that one that does not load is an error at
     /// once. Default: no; an agent is loaded when a run wants it, and one that cannot be used is
@@ -112,6 +114,11 @@ impl Options {
 
 /// A running controller over the agents of a policy and the store of a data directory. Any number of
 /// processes may open the same ones.
+///
+/// It is to be ended by [`Self::shutdown`]. Without that it executes runs until the tokio runtime is
+/// dropped in which it was opened, even if nobody has it any more; then it ends as if the process had
+/// died: what was recorded is kept, its runs are free for others at once, and a step or a call that was
+/// under way is repeated or reported as after a crash.
 pub struct Runtime {
     controller: Controller,
     loader: Arc<Loader>,
@@ -119,7 +126,7 @@ pub struct Runtime {
     // Held as long as runs are executed.
     _loads: Arc<Loads>,
     _note: Arc<InForceNote>,
-    _lock: Option<BackgroundLock>,
+    _lock: Option<HeldLock>,
 }
 
 impl Runtime {
@@ -155,7 +162,7 @@ impl Runtime {
         let lock = match options.background {
             true => {
                 let policy = &loader.policy().path;
-                Some(BackgroundLock::take(&data, policy, &*storage.hosts).await?)
+                Some(HeldLock::new(BackgroundLock::take(&data, policy, &*storage.hosts).await?))
             }
             false => None,
         };

@@ -128,13 +128,7 @@ impl Supervisor {
             return Ok(Some(run));
         }
         self.find_host_within(&run, TAKES_UP_WITHIN).await?;
-        match run.state.hold {
-            Hold::Runs { .. } => {
-                let tree = self.tree(&run).await?;
-                Ok(asking(&run, &tree, now).cloned())
-            }
-            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => Ok(None),
-        }
+        Ok(asking_run(&self.client, &run, now).await?)
     }
 
     /// Sees to it that a host lives if somebody is to be told of an outcome that the caller may see.
@@ -184,7 +178,7 @@ impl Supervisor {
             self.unattended.remove(run.id());
             return Ok(());
         }
-        let (tree, now) = (self.tree(run).await?, self.clock.now());
+        let (tree, now) = (tree_of(&self.client, run).await?, self.clock.now());
         if !tree.values().any(|run| needs_host(run, &tree, now))
             && !self.has_to_tell(tree.values()).await?
         {
@@ -242,23 +236,44 @@ impl Supervisor {
         }
         load.lives
     }
+}
 
-    /// The whole tree of a run, also the parts that the caller may not see: nothing of it is shown.
-    async fn tree(&self, run: &Run) -> Result<HashMap<RunId, Run>, ControllerError> {
-        let scope = Scope::tenant(&run.spec.tenant);
-        let mut all = HashMap::from([(run.id().clone(), run.clone())]);
-        // Without its first run, which somebody may have removed, it is looked at from here.
-        let tree =
-            match self.client.controller().at(&scope).tree(run.spec.root_run_id.as_str()).await {
-                Ok(tree) => tree,
-                Err(ControllerError::NotFound { .. }) => {
-                    self.client.controller().at(&scope).tree(run.id().as_str()).await?
-                }
-                Err(error) => return Err(error),
-            };
-        let runs = std::iter::once(tree.run).chain(tree.descendants);
-        all.extend(runs.map(|run| (run.id().clone(), run)));
-        Ok(all)
+/// The whole tree of a run, also the parts that the caller may not see: nothing of it is shown.
+async fn tree_of(client: &Client, run: &Run) -> Result<HashMap<RunId, Run>, ControllerError> {
+    let client = client.controller().at(&Scope::tenant(&run.spec.tenant));
+    let mut all = HashMap::from([(run.id().clone(), run.clone())]);
+    // Without its first run, which somebody may have removed, it is looked at from here.
+    let tree = match client.tree(run.spec.root_run_id.as_str()).await {
+        Ok(tree) => tree,
+        Err(ControllerError::NotFound { .. }) => client.tree(run.id().as_str()).await?,
+        Err(error) => return Err(error),
+    };
+    let runs = std::iter::once(tree.run).chain(tree.descendants);
+    all.extend(runs.map(|run| (run.id().clone(), run)));
+    Ok(all)
+}
+
+/// The run, or one that it waits for, that needs an answer from outside and without which the run
+/// does not go on. The caller may be one who does not see that run.
+///
+/// # Errors
+/// Those of reading the tree of the run.
+///
+/// # Cancel safety
+/// It only looks.
+pub async fn asking_run(
+    client: &Client,
+    run: &Run,
+    now: Timestamp,
+) -> Result<Option<Run>, ControllerError> {
+    match run.state.hold {
+        Hold::Runs { .. } => {
+            let tree = tree_of(client, run).await?;
+            Ok(asking(run, &tree, now).cloned())
+        }
+        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => {
+            Ok(needs_answer(run, now).then(|| run.clone()))
+        }
     }
 }
 

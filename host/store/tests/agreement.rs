@@ -57,6 +57,7 @@ fn are_alike(steps: &[Step]) -> TestCaseResult {
                 | Step::Entries { .. }
                 | Step::Repeat
                 | Step::List { .. }
+                | Step::Ended { .. }
                 | Step::Read { .. }
                 | Step::Artifact { .. }
                 | Step::Remove(_)

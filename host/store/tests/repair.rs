@@ -20,7 +20,7 @@ use taskrun_journal::fact::{Fact, FactNamespace, OwnerSession, query_words};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::list::{ListFilter, Scope, TreeQuery};
 use taskrun_journal::memory::{FactChange, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -200,18 +200,15 @@ async fn runs_that_were_left_behind_count_no_longer_in_a_store_made_anew() {
     }
     let store = open(&dir);
     is_in_order(&store).await;
-    let in_tree = |counted_only| ListFilter {
-        root_run_id: Some(run_id("root")),
-        counted_only,
-        ..ListFilter::default()
-    };
-    let listed = async |filter| {
-        let page = store.list(&Scope::tenant("acme"), &filter, None, 9).await.expect("lists");
+    let in_tree = async |counted_only| {
+        let (tenant, root_run_id) = ("acme".to_owned(), run_id("root"));
+        let query = TreeQuery { tenant, root_run_id, counted_only };
+        let page = store.tree(&query, None, 9).await.expect("reads");
         page.runs.iter().map(|run| run.id().to_string()).collect::<BTreeSet<_>>()
     };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(listed(in_tree(true)).await, names(&["c", "d", "root"]));
-    assert_eq!(listed(in_tree(false)).await, names(&["a", "b", "c", "d", "root"]));
+    assert_eq!(in_tree(true).await, names(&["c", "d", "root"]));
+    assert_eq!(in_tree(false).await, names(&["a", "b", "c", "d", "root"]));
     let root = store.get(&run_id("root")).await.expect("reads").expect("it is there");
     let bounded = |id: &str, tree_max| {
         let admission = Admission { tree_max, ..Admission::UNBOUNDED };

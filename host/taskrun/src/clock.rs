@@ -49,6 +49,30 @@ impl Clock for SystemClock {
     }
 }
 
+/// The pause between two looks at a time of day that is waited for. Real time: it only trades
+/// latency against a look that costs next to nothing.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Returns when the time of day is `at`, or when as much time has passed as there was until then.
+/// No timer counts the time in which the machine slept, nor that by which its clock was set
+/// forward, so the clock is looked at once a second.
+///
+/// # Cancel safety
+/// Dropping the future gives up the wait and nothing else.
+pub(crate) async fn time_comes(clock: &dyn Clock, at: Timestamp) {
+    let passed = clock.sleep(at.since(clock.now()));
+    let shown = async {
+        while clock.now() < at {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = passed => {}
+        () = shown => {}
+    }
+}
+
 /// Random numbers that nobody can foretell: of a generator of each thread whose seeds, the first and
 /// one after every 64 KiB, are the operating system's. A run takes a handful, and each would be a call
 /// of the system.

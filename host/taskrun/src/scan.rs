@@ -1,9 +1,11 @@
-//! Reading a journal event by event.
+//! Reading a journal event by event, and a tree run by run.
 
 use std::ops::ControlFlow;
 
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::list::{PAGE_MAX, TreeQuery};
+use taskrun_journal::run::Run;
 use taskrun_journal::store::{Store, StoreError};
 
 /// Most events that are read at once; their bytes together are bounded by the store.
@@ -40,3 +42,23 @@ pub(crate) async fn scan(
 
 /// The whole of a journal, for [`scan`].
 pub(crate) const WHOLE: (Seq, Seq) = (0, Seq::MAX);
+
+/// Shows the runs of a tree in the order in which they were accepted.
+///
+/// # Errors
+/// [`StoreError`], after the runs before it were shown.
+pub(crate) async fn scan_tree(
+    store: &dyn Store,
+    query: &TreeQuery,
+    mut see: impl FnMut(Run) + Send,
+) -> Result<(), StoreError> {
+    let mut after = None;
+    loop {
+        let page = store.tree(query, after, PAGE_MAX).await?;
+        page.runs.into_iter().for_each(&mut see);
+        after = page.next;
+        if after.is_none() {
+            return Ok(());
+        }
+    }
+}

@@ -9,7 +9,7 @@ use taskrun::controller::FINALIZERS_MAX;
 use taskrun_journal::delivery::Report;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{HostId, RunId, Seq};
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, EndedRun, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
@@ -298,6 +298,27 @@ impl Store for Process {
         self.memory.list(scope, filter, after, limit).await
     }
 
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError> {
+        self.alive().await;
+        self.memory.ended(scope, filter, before, limit).await
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        self.alive().await;
+        self.memory.tree(query, after, limit).await
+    }
+
     async fn read(
         &self,
         id: &RunId,
@@ -380,5 +401,9 @@ impl Hosts for Process {
             Life::Lives => self.memory.silence(host),
             Life::Still | Life::Late => Some(Duration::MAX),
         }
+    }
+
+    fn abandon(&self, host: &HostId) {
+        self.memory.abandon(host);
     }
 }

@@ -424,7 +424,10 @@ impl Model {
     pub(super) fn gc(&mut self, before: u64) -> (u64, u64) {
         let old = self.ids(|run| matches!(run.state, State::Ended { at, .. } if at < before));
         let above_open = |id: &String| self.beneath(id).iter().any(|one| self.runs[one].is_open());
-        let (kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(above_open);
+        let open = self.ids(Known::is_open);
+        let beneath_open: BTreeSet<String> = open.iter().flat_map(|id| self.beneath(id)).collect();
+        let needed = |id: &String| beneath_open.contains(id) || above_open(id);
+        let (kept, gone): (Vec<_>, Vec<_>) = old.into_iter().partition(needed);
         gone.iter().for_each(|id| {
             self.runs.remove(id);
         });

@@ -38,7 +38,8 @@ pub(crate) use system::{
 
 const AFTER_HELP: &str = "\
 Runs are durable: they go on when this program is gone, and every command finds them again.
-A RUN is a whole id, the beginning of one (at least 4 characters), or @last.
+A RUN is a whole id, the beginning of one (at least 4 characters), a name, or @last: the run
+started last, but for those that agents and hosts start.
 
 Exit codes: 0 completed, 1 unexpected, 2 usage, 3 not authorised, 4 denied by policy,
 5 run failed, 6 canceled, 7 the run timed out, 8 blocked and nobody here can answer,
@@ -247,7 +248,7 @@ pub(crate) enum Command {
     Memory(Lazy<MemoryCommand>),
     /// Removes runs that ended long ago, with their journals
     ///
-    /// A run under which another one is open stays. With --session, only runs of that one.
+    /// Runs that open runs or conversations still need stay. With --session, only runs of that one.
     Gc(Lazy<GcArgs>),
     /// The agents of the policy
     #[command(subcommand)]
@@ -266,7 +267,8 @@ pub(crate) enum Command {
     /// Makes ./taskrun-demo and shows in a minute what this is
     ///
     /// The folder gets a policy, agents, tools and documents; then an agent answers a question,
-    /// one is refused by its policy, and one is stopped by its deadline.
+    /// one is refused by its policy, and one is stopped by its deadline. Run again, it refreshes
+    /// the folder: what was in a file that you changed is kept below before-demo there.
     Demo(Lazy<DemoArgs>),
     /// Checks this installation, the policy and the store
     Doctor(Lazy<DoctorArgs>),

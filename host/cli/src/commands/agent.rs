@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, agent_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, GOOD, with};
-use crate::output::{human, table, versioned};
+use crate::output::{human, table_with_free, versioned};
 use crate::paths::shown;
 
 #[derive(Serialize)]
@@ -76,7 +76,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
                 vec![row.name, row.tools.join(" "), model, row.description.unwrap_or_default()]
             });
             let headings = ["AGENT", "TOOLS", "MODEL", "DESCRIPTION"];
-            printer.line(table(&headings, cells.collect(), printer.width()));
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1, 2]));
         }
         OutputFormat::Json => printer.json(&versioned(List { agents: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),

@@ -4,11 +4,13 @@ use serde::Serialize;
 use taskrun_journal::pin::{has_digest, pin};
 use taskrun_journal::run::Run;
 use taskrun_policy::Policy;
-use taskrun_runtime::{Storage, closure_now, closure_of_version};
+use taskrun_runtime::{RunRules, Storage, closure_now, closure_of_version, rules_of_kept_run};
 
+use super::agent::load;
 use super::agent_diff::changed_parts;
 use super::agent_versions::short;
 use crate::context::Context;
+use crate::failure::Outcome;
 
 /// The difference between the form of its agent that a run has and that of now.
 #[derive(Serialize)]
@@ -21,13 +23,16 @@ pub(super) struct AgentChange {
     /// The parts of the agent that differ, where both forms are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     parts: Vec<String>,
+    /// The policy's word for a run that is given the form of now when it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade: Option<&'static str>,
     #[serde(skip)]
     is_gone: bool,
 }
 
 impl AgentChange {
     /// That of an open run, as far as the policy at hand tells; `None` if there is none.
-    pub(super) fn of(context: &Context, storage: &Storage, run: &Run) -> Option<Self> {
+    pub(super) async fn of(context: &Context, storage: &Storage, run: &Run) -> Option<Self> {
         if run.status().is_terminal() {
             return None;
         }
@@ -38,14 +43,14 @@ impl AgentChange {
         let policy: Policy = context.read_policy(&context.policy_file().ok()??).ok()?;
         let own = run.pin().to_owned();
         let Some(agent) = policy.agents.get(&run.spec.agent_name) else {
-            return Some(Self { pin: own, now: None, parts: Vec::new(), is_gone: true });
+            return Some(Self::unknown(own, true));
         };
         // An entry is of whatever form its agent has at the next heartbeat.
         if !run.spec.class.is_task() || !has_digest(&own) {
             return None;
         }
         let Some(closure) = closure_now(&policy, agent) else {
-            return Some(Self { pin: own, now: None, parts: Vec::new(), is_gone: false });
+            return Some(Self::unknown(own, false));
         };
         let now = pin(&run.spec.agent_name, &closure.pin());
         if now == own {
@@ -53,7 +58,13 @@ impl AgentChange {
         }
         let then = storage.data_dir().and_then(|dir| closure_of_version(dir, &own).ok());
         let parts = then.and_then(|then| changed_parts(&then, &closure).ok()).unwrap_or_default();
-        Some(Self { pin: own, now: Some(now), parts, is_gone: false })
+        let upgrade = is_adopted(context, storage, &policy, run).await.then_some("adopt");
+        Some(Self { pin: own, now: Some(now), parts, upgrade, is_gone: false })
+    }
+
+    /// The same where nothing is known of the form of now.
+    fn unknown(pin: String, is_gone: bool) -> Self {
+        Self { pin, now: None, parts: Vec::new(), upgrade: None, is_gone }
     }
 
     /// In words, for people.
@@ -70,11 +81,42 @@ impl AgentChange {
                     false => format!(" ({})", self.parts.join(", ")),
                 };
                 let then = short(&self.pin);
-                format!(
-                    "agent {agent} has changed{parts}: the run has its form of before, within the \
-                     rules of both; see `taskrun agent diff {agent} {then}`, or `taskrun adopt {id}`"
-                )
+                let diff = format!("`taskrun agent diff {agent} {then}`");
+                let (goes_on, see) = match self.upgrade {
+                    Some(_) => ("is adopted when it goes on", diff),
+                    None => (
+                        "has its form of before, within the rules of both",
+                        format!("{diff}, or `taskrun adopt {id}`"),
+                    ),
+                };
+                format!("agent {agent} has changed{parts}: the run {goes_on}; see {see}")
             }
         }
     }
+}
+
+/// The run, which has these rules, as its host adopts it by itself when it goes on; `None` if it
+/// keeps its form.
+pub(super) async fn adopted_when_it_goes_on(
+    context: &Context,
+    storage: &Storage,
+    (policy, kept): (&Policy, &RunRules),
+    run: &Run,
+) -> Outcome<Option<Run>> {
+    let adopted = kept.adopted_by_host(policy, &storage.store, run).await;
+    let Some(adopted) = adopted else { return Ok(None) };
+    let loader = context.looking_loader(policy.clone())?;
+    // A form that does not load is given to no run.
+    let loads = load(&loader, &run.spec.agent_name).await.is_ok();
+    Ok(loads.then_some(adopted))
+}
+
+/// True if a host adopts the run by itself when it goes on. One of which that cannot be said keeps
+/// the form that it has.
+async fn is_adopted(context: &Context, storage: &Storage, policy: &Policy, run: &Run) -> bool {
+    let Some(data_dir) = storage.data_dir() else { return false };
+    let kept = rules_of_kept_run(policy, data_dir, &*storage.policies, run).await;
+    let Ok(kept) = kept else { return false };
+    let adopted = adopted_when_it_goes_on(context, storage, (policy, &kept), run).await;
+    adopted.is_ok_and(|adopted| adopted.is_some())
 }

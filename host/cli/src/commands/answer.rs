@@ -12,7 +12,7 @@ use taskrun_journal::question::{
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
-use super::form::Form;
+use super::form::{Form, INPUT_BYTES_MAX};
 use super::text::text;
 use crate::args::{AnswerArgs, OutputFormat};
 use crate::context::Context;
@@ -21,12 +21,13 @@ use crate::failure::{Failure, Outcome, refusal_of};
 use crate::follow::supervisor_at_hand;
 use crate::output::escape::{escaped_line, indented};
 use crate::output::{GOES_ON, run_object, status_text};
-use crate::resolve::resolve;
+use crate::resolve::resolve_asking;
+use crate::terminal::discard_typed;
 
 pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
-    let run = resolve(&client, &args.run).await?;
+    let run = resolve_asking(context, &client, &args.run).await?;
     let asked = client.asks(run.id().as_str()).await?;
     if is_form(context, args) && !asked.is_empty() {
         let answered = fill(&client, run, &asked).await?;
@@ -90,7 +91,8 @@ pub(super) async fn typed(item: &Item) -> Outcome<Option<Answer>> {
     // Somebody types: the runtime has other things to do meanwhile, and says so on stderr, which is
     // not locked for that.
     let typed = tokio::task::spawn_blocking(move || {
-        Form::new(std::io::stdin().lock(), std::io::stderr()).fill(&item)
+        let form = Form::new(std::io::stdin().lock(), std::io::stderr());
+        form.discarding(discard_typed).fill(&item)
     });
     typed.await.expect("a form does not panic").map_err(|error| {
         Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)
@@ -182,7 +184,7 @@ fn fields(words: &[String], item: &Item) -> Outcome<Vec<(String, Value)>> {
     let [only] = words else {
         return Err(unreadable("each word of the answer is to be KEY=VALUE", item));
     };
-    let json = text(only, "answer", ANSWER_BYTES_MAX)?;
+    let json = text(only, "answer", INPUT_BYTES_MAX)?;
     let object: Map<String, Value> = serde_json::from_str(&json).map_err(|error| {
         unreadable("the answer is neither KEY=VALUE nor a JSON object", item).because(&error)
     })?;

@@ -53,8 +53,10 @@ pub(super) async fn follow_and_ask(
         let is_answered = match follow.show_during(show, asking).await? {
             ControlFlow::Continue(is_answered) => is_answered,
             ControlFlow::Break(end) => {
-                // What is said next does not stand behind the prompt.
-                context.printer.say("");
+                // What is said next does not stand behind the prompt. Ctrl-C has ended that line.
+                if !matches!(end, FollowEnd::Detached) {
+                    context.printer.say("");
+                }
                 return Ok(end);
             }
         };

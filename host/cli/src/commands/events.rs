@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::{CtrlC, Follow, FollowEnd, supervisor_at_hand};
-use crate::output::versioned;
+use crate::output::{reader_is_gone, versioned};
 use crate::resolve::resolve;
 
 /// Events read at once.
@@ -77,7 +77,12 @@ pub(super) async fn follow(
     let supervisor = supervisor_at_hand(context, &controller, &storage);
     let mut follow = Follow::new(context, &controller, run.id().clone(), supervisor);
     follow.after = after;
-    match follow.follow(None, CtrlC::Leaves, show).await? {
+    let followed = tokio::select! {
+        biased;
+        followed = follow.follow(None, CtrlC::Leaves, show) => followed?,
+        () = reader_is_gone() => return Ok(Exit::Completed),
+    };
+    match followed {
         FollowEnd::Ended(_) | FollowEnd::Reached(_) | FollowEnd::TimedOut => Ok(Exit::Completed),
         FollowEnd::Blocked(run) => Err(crate::follow::run_blocked(&run)),
         FollowEnd::Detached => Ok(Exit::Interrupted),

@@ -128,7 +128,8 @@ pub(super) fn export_failure(error: &ExportError) -> Box<Failure> {
     match error {
         ExportError::Store(error) => store_failure(error),
         ExportError::Io { source, .. } => {
-            Failure::usage("export-file", error.to_string()).because(source)
+            let message = format!("{error} cannot be read or written");
+            Failure::usage("export-file", message).because(source)
         }
         ExportError::Exists { .. } => {
             usage("export-file").hint("name another file, or remove that one")

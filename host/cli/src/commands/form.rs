@@ -14,6 +14,9 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 use super::text::text;
 use crate::output::escape::{escaped_line, indented};
 
+/// Most bytes of a line or a file with an answer: as JSON it may be written with more white space
+/// and more escapes than it counts with.
+pub(super) const INPUT_BYTES_MAX: usize = 8 * ANSWER_BYTES_MAX;
 /// The indent of the further lines of a text that a guest wrote.
 const FURTHER: &str = "  ";
 
@@ -21,12 +24,22 @@ const FURTHER: &str = "  ";
 pub(crate) struct Form<R, W> {
     input: R,
     output: W,
+    /// Discards what was typed by now.
+    discard: fn() -> io::Result<()>,
+    /// True until the first line for an item is asked for.
+    is_new: bool,
 }
 
 impl<R: BufRead, W: Write> Form<R, W> {
     /// Reads what is typed, and writes what is asked.
     pub(crate) fn new(input: R, output: W) -> Self {
-        Self { input, output }
+        Self { input, output, discard: || Ok(()), is_new: true }
+    }
+
+    /// The same, which discards what was typed before a question was there to be seen. What is typed
+    /// ahead for the further lines of an item stays: answers may be pasted.
+    pub(crate) fn discarding(self, discard: fn() -> io::Result<()>) -> Self {
+        Self { discard, ..self }
     }
 
     /// The answer to an item, asked for until it fits; `None` at the end of the input.
@@ -34,6 +47,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
     /// # Errors
     /// If the terminal cannot be read or written.
     pub(crate) fn fill(&mut self, item: &Item) -> io::Result<Option<Answer>> {
+        self.is_new = true;
         loop {
             let answer = match &item.what {
                 AwaitItem::Clarification { question, missing_fields, example_input, .. } => {
@@ -134,14 +148,31 @@ impl<R: BufRead, W: Write> Form<R, W> {
         }
     }
 
-    /// A line without the white space around it; `None` at the end of the input.
+    /// A line without the white space around it; `None` at the end of the input. One that is too
+    /// long is passed over as a whole: its rest would be read as the next one.
     fn line(&mut self, prompt: &str) -> io::Result<Option<String>> {
-        write!(self.output, "{prompt}")?;
-        self.output.flush()?;
-        let mut line = String::new();
-        let limit = ANSWER_BYTES_MAX as u64 + 1;
-        let read = self.input.by_ref().take(limit).read_line(&mut line)?;
-        Ok((read > 0).then(|| line.trim().to_owned()))
+        if std::mem::take(&mut self.is_new) {
+            self.output.flush()?;
+            // The question is written, and its prompt is not: who waits for that loses no key.
+            (self.discard)()?;
+        }
+        loop {
+            write!(self.output, "{prompt}")?;
+            self.output.flush()?;
+            let mut line = Vec::new();
+            let limit = INPUT_BYTES_MAX as u64 + 1;
+            if self.input.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
+                return Ok(None);
+            }
+            if line.len() <= INPUT_BYTES_MAX || line.ends_with(b"\n") {
+                let line = String::from_utf8(line);
+                let line =
+                    line.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                return Ok(Some(line.trim().to_owned()));
+            }
+            self.input.skip_until(b'\n')?;
+            self.complain(&format!("a line has more than {INPUT_BYTES_MAX} bytes"))?;
+        }
     }
 
     fn say(&mut self, text: &str) -> io::Result<()> {
@@ -187,7 +218,7 @@ fn outcome(line: &str) -> Result<ToolOutcome, String> {
         return Ok(ToolOutcome::Failure(ToolFailure { error, retry_hint: None }));
     }
     let json = match line.starts_with('@') {
-        true => text(line, "result", ANSWER_BYTES_MAX).map_err(|failure| failure.message)?,
+        true => text(line, "result", INPUT_BYTES_MAX).map_err(|failure| failure.message)?,
         false => line.to_owned(),
     };
     let value: Value =
@@ -197,6 +228,8 @@ fn outcome(line: &str) -> Result<ToolOutcome, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn item(what: AwaitItem) -> Item {
@@ -307,6 +340,39 @@ mod tests {
             let (answer, _) = filled(confirmation(), typed);
             assert_eq!(answer, expected.map(Answer::Confirmed), "{typed:?}");
         }
+    }
+
+    thread_local! {
+        static DISCARDED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn discard() -> io::Result<()> {
+        DISCARDED.set(DISCARDED.get() + 1);
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_typed_before_an_item_was_shown_is_discarded_and_not_between_its_lines() {
+        let typed = "3\n1\nx\nfree\nperhaps\ny\n";
+        let mut form = Form::new(typed.as_bytes(), Vec::<u8>::new()).discarding(discard);
+        let mut fill = |what| form.fill(&item(what)).expect("memory");
+        assert!(matches!(fill(self::form()), Some(Answer::Choices(_))));
+        assert_eq!(DISCARDED.get(), 1);
+        assert_eq!(fill(confirmation()), Some(Answer::Confirmed(true)));
+        assert_eq!(DISCARDED.get(), 2);
+    }
+
+    #[test]
+    fn the_rest_of_an_answer_that_is_too_long_is_not_the_next_one() {
+        for bytes in [ANSWER_BYTES_MAX + 100, INPUT_BYTES_MAX + 100] {
+            let typed = format!("{}\nshort\n", "x".repeat(bytes));
+            let (answer, shown) = filled(clarification("Which?"), &typed);
+            assert_eq!(answer, Some(Answer::Text("short".to_owned())));
+            assert_eq!(shown.matches(" has more than ").count(), 1, "{shown}");
+        }
+        let most = "\"".repeat(ANSWER_BYTES_MAX);
+        let (answer, _) = filled(clarification("Which?"), &format!("  {most}\r\n"));
+        assert_eq!(answer, Some(Answer::Text(most)));
     }
 
     #[test]

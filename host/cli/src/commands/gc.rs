@@ -18,7 +18,7 @@ pub(super) struct RemovedView {
     runs: u64,
     events: u64,
     bytes: u64,
-    /// Runs that are old enough and stay, as one under them is open.
+    /// Runs that are old enough and stay, as they are still needed.
     kept: u64,
 }
 
@@ -114,7 +114,7 @@ fn kept_text(removed: &RemovedKept) -> String {
     )
 }
 
-/// `3 runs, 120 events, 12 KiB; kept 1 run: another one under it is open`.
+/// `3 runs, 120 events, 12 KiB; kept 1 run that is still needed`.
 pub(super) fn removed_text(removed: &RemovalOutcome) -> String {
     let mut text = format!(
         "{}, {}, {}",
@@ -124,8 +124,8 @@ pub(super) fn removed_text(removed: &RemovalOutcome) -> String {
     );
     match removed.kept {
         0 => {}
-        1 => text.push_str("; kept 1 run, under which another one is open"),
-        many => text.push_str(&format!("; kept {many} runs, under which others are open")),
+        1 => text.push_str("; kept 1 run that is still needed"),
+        many => text.push_str(&format!("; kept {many} runs that are still needed")),
     }
     text
 }

@@ -49,7 +49,7 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         return artifact(printer, &bytes);
     }
     let children = controller.children(&run).await?;
-    let change = AgentChange::of(context, &storage, &run);
+    let change = AgentChange::of(context, &storage, &run).await;
     let agent_change = change.as_ref();
     if args.calls {
         let snapshot = context.client(&controller).snapshot(run.id().as_str()).await?;

@@ -7,6 +7,7 @@ use taskrun_journal::fact::{FACT_TEXT_BYTES_MAX, Fact, OwnerSession};
 use taskrun_journal::message::Labels;
 use taskrun_journal::time::Timestamp;
 
+use super::labels::labels;
 use super::text::text;
 use crate::args::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
@@ -209,7 +210,7 @@ async fn put(
     args: &MemoryPutArgs,
 ) -> Outcome {
     let said = text(&args.text, "text", FACT_TEXT_BYTES_MAX)?;
-    let labels = args.labels.iter().cloned().collect();
+    let labels = labels(&args.labels)?;
     let session = place.session.as_ref();
     let kept = client.put_fact(session, &args.key, (said, labels)).await;
     let fact = kept.map_err(failure)?;

@@ -24,6 +24,7 @@ mod get;
 mod image;
 mod inbox;
 mod inspect;
+mod labels;
 mod logs;
 mod memory;
 mod model;

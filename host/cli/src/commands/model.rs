@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, model_failure};
 use crate::lookup::model_of;
-use crate::output::{human, pairs, table, versioned};
+use crate::output::{human, pairs, table_with_free, versioned};
 use crate::paths::shown;
 
 /// A model of the policy.
@@ -126,7 +126,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
                 vec![row.name, row.provider.to_owned(), model, key, known.to_owned(), at]
             });
             let headings = ["NAME", "PROVIDER", "MODEL", "KEY", "PRICE", "ASKED AT"];
-            printer.line(table(&headings, cells.collect(), printer.width()));
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[2, 3]));
         }
         OutputFormat::Json => printer.json(&versioned(List { models: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),

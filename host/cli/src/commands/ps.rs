@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use taskrun::controller::Controller;
 use taskrun_journal::hold::Hold;
-use taskrun_journal::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_DEFAULT, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::status::Status;
 use taskrun_runtime::{Storage, agent_loads, awaited_loads};
 
+use super::labels::labels;
 use crate::args::{OutputFormat, PsArgs};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -16,18 +16,23 @@ use crate::failure::Outcome;
 use crate::follow::{due_later, due_without_host, nobody_executes};
 use crate::output::{RunList, load_text, run_object, run_table, run_tree, versioned};
 
+/// Most open runs that are shown at once. All are in memory, where each takes a few kilobytes and
+/// what its task has.
+const OPEN_RUNS_MAX: usize = 10_000;
+
 /// Runs to be shown, and where the next page begins.
 struct Listing {
     runs: Vec<Run>,
-    next: Option<String>,
+    next: Option<Cursor>,
 }
 
 pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
+    let filter = filter(context, args)?;
     let (storage, controller) = context.looking().await?;
     let listing = if is_plain(args) {
         overview(context, &controller).await?
     } else {
-        page(context, &controller, args).await?
+        page(context, &controller, args, &filter).await?
     };
     let printer = &context.printer;
     match printer.format() {
@@ -46,7 +51,8 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
         }
         OutputFormat::Json => {
             let runs = listing.runs.iter().map(RunView::from).collect();
-            printer.json(&versioned(RunList { runs, next_cursor: listing.next.clone() }));
+            let next_cursor = listing.next.as_ref().map(Cursor::to_string);
+            printer.json(&versioned(RunList { runs, next_cursor }));
         }
         OutputFormat::Ndjson => {
             listing.runs.iter().for_each(|run| printer.json_line(&run_object(run)));
@@ -57,7 +63,9 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     if printer.format() != OutputFormat::Json
         && let Some(next) = &listing.next
     {
-        printer.talk(format!("there are more: add --cursor {next}"));
+        let open =
+            if is_plain(args) { format!("--status {} ", open_words()) } else { String::new() };
+        printer.talk(format!("there are more: add {open}--cursor {next}"));
     }
     tell_unattended(context, &storage, &listing.runs).await
 }
@@ -85,38 +93,55 @@ fn is_filtered(context: &Context, args: &PsArgs) -> bool {
 /// The runs that have not ended, and those that changed last.
 async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing> {
     let client = context.client(controller);
-    let unfinished = ListFilter {
-        status: Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect(),
-        ..ListFilter::default()
-    };
-    let open = client.list(&unfinished, None, PAGE_MAX).await?;
-    let recent = client.list(&ListFilter::default(), None, PAGE_DEFAULT).await?;
-    let mut runs = open.runs;
-    let known: HashSet<_> = runs.iter().map(|run| run.id().clone()).collect();
-    runs.extend(recent.runs.into_iter().filter(|run| !known.contains(run.id())));
+    let (open, mut runs, mut next) = (ListFilter::open(), Vec::new(), None);
+    loop {
+        let page = client.list(&open, next.as_ref(), PAGE_MAX).await?;
+        runs.extend(page.runs);
+        next = page.next;
+        if next.is_none() || runs.len() >= OPEN_RUNS_MAX {
+            break;
+        }
+    }
+    // One that changed meanwhile is among these, as it is by now.
+    let recent = client.list(&ListFilter::default(), None, PAGE_DEFAULT).await?.runs;
+    let known: HashSet<_> = recent.iter().map(|run| run.id().clone()).collect();
+    runs.retain(|run| !known.contains(run.id()));
+    runs.extend(recent);
     runs.sort_by(|one, other| {
         (other.state.updated_at, other.id()).cmp(&(one.state.updated_at, one.id()))
     });
-    // Only a whole listing can be gone on with.
-    Ok(Listing { runs, next: None })
+    Ok(Listing { runs, next })
 }
 
-async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outcome<Listing> {
-    let filter = ListFilter {
+/// The statuses of runs that have not ended, as an argument.
+fn open_words() -> String {
+    let words: Vec<_> = ListFilter::open().status.iter().map(|status| status.as_str()).collect();
+    words.join(",")
+}
+
+fn filter(context: &Context, args: &PsArgs) -> Outcome<ListFilter> {
+    Ok(ListFilter {
         status: args.status.iter().flat_map(|word| word.0.clone()).collect(),
         stop_reason: args.stop_reason.iter().flat_map(|word| word.0.clone()).collect(),
         agent_name: args.agent.clone(),
         name: None,
         parent_run_id: None,
         root_run_id: None,
-        counted_only: false,
-        labels: args.labels.iter().cloned().collect(),
+        labels: labels(&args.labels)?,
         since: args.since.map(|since| since.before(context.now())),
-    };
+    })
+}
+
+async fn page(
+    context: &Context,
+    controller: &Controller,
+    args: &PsArgs,
+    filter: &ListFilter,
+) -> Outcome<Listing> {
     let default = if args.all { PAGE_MAX } else { PAGE_DEFAULT };
     let limit = args.limit.map_or(default, usize::from);
-    let page = context.client(controller).list(&filter, args.cursor.as_ref(), limit).await?;
-    Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
+    let page = context.client(controller).list(filter, args.cursor.as_ref(), limit).await?;
+    Ok(Listing { runs: page.runs, next: page.next })
 }
 
 /// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.

@@ -1,5 +1,6 @@
 //! `taskrun replay`.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use serde_json::Value;
 use similar::TextDiff;
 use taskrun_journal::event::Event;
 use taskrun_runtime::{
-    Export, NotedQuestion, ReplayEngine, ReplayFailure, ReplayOptions, ReplayedStep,
+    Export, ExportError, NotedQuestion, ReplayEngine, ReplayFailure, ReplayOptions, ReplayedStep,
     StepComparison, StepDifference,
 };
 
@@ -112,7 +113,19 @@ async fn open(file: &Path, interrupts: &mut Interrupts) -> Outcome<Option<Export
         return Ok(None);
     };
     let opened = opened.map_err(|_| Failure::unexpected("the export cannot be read"))?;
-    opened.map(Some).map_err(|error| export_failure(&error))
+    opened.map(Some).map_err(|error| unreadable(&error))
+}
+
+/// An export that is not read.
+fn unreadable(error: &ExportError) -> Box<Failure> {
+    if let ExportError::Io { path, source } = error
+        && source.kind() == ErrorKind::NotFound
+    {
+        let message = format!("there is no file {}", path.display());
+        return Failure::usage("export-file", message)
+            .hint("name one that `taskrun export` or `taskrun run --record` wrote");
+    }
+    export_failure(error)
 }
 
 /// Executes the steps of an export until that is done or Ctrl-C is pressed.

@@ -19,6 +19,7 @@ use taskrun_policy::Policy;
 
 use super::asking::follow_and_ask;
 use super::image::images;
+use super::labels::labels;
 use super::narrowing::narrowing;
 use super::policy_show::tell_other_hosts;
 use super::text::text;
@@ -182,7 +183,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         task,
         images: images(&args.images)?,
         timeout: args.timeout,
-        labels: args.labels.iter().cloned().collect(),
+        labels: labels(&args.labels)?,
         idempotency_key: args.idempotency_key.clone(),
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
         narrow: narrowing(args),
@@ -256,26 +257,31 @@ pub(super) fn print_accepted(context: &Context, run: &Run, reused: bool) {
 
 #[derive(Serialize)]
 struct Snapshot {
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     timed_out: bool,
     #[serde(flatten)]
     run: RunView,
 }
 
-/// Shows how the run stands when the time is up, to programs; people see that in the failure.
-async fn print_snapshot(context: &Context, follow: &Follow) -> Outcome<Box<Failure>> {
+/// Shows the run as it stands to programs, where it is not waited for any longer: its time is up, or
+/// nobody here can answer. People see that in the failure.
+async fn print_snapshot(context: &Context, follow: &Follow, followed: &FollowEnd) -> Outcome<()> {
+    let timed_out = match followed {
+        FollowEnd::TimedOut => true,
+        FollowEnd::Blocked(_) => false,
+        FollowEnd::Ended(_) | FollowEnd::Reached(_) | FollowEnd::Detached => return Ok(()),
+    };
     // A store that hangs must not make the wait longer than it may be.
     let read = follow.client.get(follow.id.as_str());
-    let Ok(run) = tokio::time::timeout(SNAPSHOT_WITHIN, read).await else {
-        return Ok(wait_timed_out(&follow.id));
-    };
-    let snapshot = versioned(Snapshot { timed_out: true, run: (&run?).into() });
+    let Ok(run) = tokio::time::timeout(SNAPSHOT_WITHIN, read).await else { return Ok(()) };
+    let snapshot = versioned(Snapshot { timed_out, run: (&run?).into() });
     match context.printer.format() {
         OutputFormat::Table => {}
         OutputFormat::Name => context.printer.line(&follow.id),
         OutputFormat::Json => context.printer.json(&snapshot),
         OutputFormat::Ndjson => context.printer.json_line(&snapshot),
     }
-    Ok(wait_timed_out(&follow.id))
+    Ok(())
 }
 
 /// Shows how far the run is, with a line for each round of one that `goes_on` by itself, and its
@@ -300,11 +306,8 @@ async fn wait(
         })
         .await?;
     screen.end();
-    if let FollowEnd::TimedOut = followed {
-        return Err(print_snapshot(context, &follow).await?);
-    }
-    let run = ended(&follow, followed)?;
-    let Some(run) = run else { return Ok(Exit::Interrupted) };
+    print_snapshot(context, &follow, &followed).await?;
+    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
     match context.printer.format() {
         OutputFormat::Table => {
             if let Some(result) = follow.client.result(run.id().as_str()).await? {
@@ -386,9 +389,7 @@ async fn rounds(context: &Context, mut follow: Follow, timeout: Option<Duration>
             }
         })
         .await?;
-    if let FollowEnd::TimedOut = followed {
-        return Err(print_snapshot(context, &follow).await?);
-    }
+    print_snapshot(context, &follow, &followed).await?;
     let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
     context.printer.json_line(&run_object(&run));
     exit_of(&run)

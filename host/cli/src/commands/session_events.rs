@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::follow::ATTEND_EVERY;
 use crate::output::escape::excerpt;
 use crate::output::paint::{DIM, with};
-use crate::output::versioned;
+use crate::output::{reader_is_gone, versioned};
 use crate::paths::shown_in;
 use crate::signals::Interrupts;
 
@@ -104,6 +104,7 @@ pub(super) async fn session_events(
         () = interrupts.pressed() => Ok(Exit::Interrupted),
         shown = showing => shown,
         failure = context.printer.fails() => Err(failure),
+        () = reader_is_gone(), if args.follow => Ok(Exit::Completed),
     }
 }
 

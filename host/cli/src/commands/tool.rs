@@ -18,7 +18,7 @@ use crate::failure::{Failure, Outcome, load_failure, tools_hint};
 use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
-use crate::output::{compact, human, pairs, table, versioned};
+use crate::output::{compact, human, pairs, table_with_free, versioned};
 use crate::paths::shown;
 
 #[derive(Serialize)]
@@ -70,7 +70,8 @@ pub(super) fn ls(context: &Context) -> Outcome {
         OutputFormat::Table => {
             let cells =
                 rows.into_iter().map(|row| vec![row.name, row.component, row.agents.join(" ")]);
-            printer.line(table(&["TOOL", "COMPONENT", "AGENTS"], cells.collect(), printer.width()));
+            let headings = ["TOOL", "COMPONENT", "AGENTS"];
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1]));
         }
         OutputFormat::Json => printer.json(&versioned(List { tools: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),

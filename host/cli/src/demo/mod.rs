@@ -18,6 +18,8 @@ use crate::paths::shown;
 
 /// Runs executed at once; the acts come one after the other.
 const SLOTS: usize = 4;
+/// Files that were changed and are named, each in a line; the others are counted.
+const COPIES_NAMED_MAX: usize = 5;
 
 /// Makes the folder and plays the acts.
 ///
@@ -32,6 +34,7 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     printer.line("  taskrun.toml   who may do what");
     printer.line("  components/    agents and tools: WebAssembly components");
     printer.line("  docs/, notes/  files that they work with");
+    tell_copies(context, &folder);
     // Whoever played it knows whose it is. Where that cannot be kept, the first look says what helps.
     context.trust.trust(&folder.path, &folder.policy()).ok();
     let began = context.clock.monotonic();
@@ -62,6 +65,18 @@ pub(crate) async fn demo(context: &Context) -> Outcome {
     ));
     tell_what_is_left(context, &folder, runs.answered.as_str());
     Ok(Exit::Completed)
+}
+
+fn tell_copies(context: &Context, folder: &DemoFolder) {
+    let printer = &context.printer;
+    for (file, copy) in folder.copies.iter().take(COPIES_NAMED_MAX) {
+        let copy = shown(copy);
+        printer.talk(format!("{file} was changed and is written anew; what it was is in {copy}"));
+    }
+    let more = folder.copies.len().saturating_sub(COPIES_NAMED_MAX);
+    if more > 0 {
+        printer.talk(format!("and so for {more} more, in the same folder"));
+    }
 }
 
 fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {

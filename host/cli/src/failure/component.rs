@@ -45,6 +45,10 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
             ("component-refused", "build it smaller, or without what it does not use".to_owned())
         }
+        LoadError::CompilerPanicked { .. } => (
+            "component-refused",
+            "build it with another version of its toolchain, or with less optimization".to_owned(),
+        ),
         LoadError::TooLarge { .. } | LoadError::TooMuch { .. } | LoadError::Async { .. } => {
             ("component-refused", format!("see what it is with `taskrun inspect {place}`"))
         }

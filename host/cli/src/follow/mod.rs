@@ -6,6 +6,7 @@ mod rounds;
 mod screen;
 mod supervisor;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -74,6 +75,8 @@ pub(crate) enum FollowEnd {
 pub(crate) enum CtrlC {
     /// Leaves; once more cancels the run.
     Detaches,
+    /// Leaves at once, and says how to cancel: what is typed next is meant for something else.
+    DetachesAtOnce,
     /// Leaves the run as it is.
     Leaves,
 }
@@ -110,10 +113,12 @@ impl Follow {
         });
         let Self { client, id, supervisor, printer, after, target } = self;
         let journal = Journal { client, id, target: *target };
+        let is_leaving = Cell::new(false);
+        let mut leave = pin!(journal.leave(printer, ctrl_c, &is_leaving));
         // All are polled at all times: none waits for another one to be done with the store.
         let blocked = tokio::select! {
             biased;
-            left = journal.leave(printer, ctrl_c) => return left.map(|()| FollowEnd::Detached),
+            left = &mut leave => return left.map(|()| FollowEnd::Detached),
             followed = journal.show(after, &mut show) => return followed,
             failure = printer.fails() => return Err(failure),
             blocked = attend(supervisor, id) => blocked?,
@@ -122,17 +127,27 @@ impl Follow {
         // Its record may have been read before the events that led there.
         tokio::select! {
             biased;
-            left = journal.leave(printer, ctrl_c) => left.map(|()| FollowEnd::Detached),
-            shown = journal.show_up_to(blocked.state.head, after, &mut show) => {
-                shown.map(|()| FollowEnd::Blocked(blocked))
-            }
+            left = &mut leave => return left.map(|()| FollowEnd::Detached),
+            shown = journal.show_up_to(blocked.state.head, after, &mut show) => shown?,
+            () = &mut time_is_up => return Ok(FollowEnd::TimedOut),
+        }
+        if !is_leaving.get() {
+            return Ok(FollowEnd::Blocked(blocked));
+        }
+        // Whoever has pressed Ctrl-C is asked nothing.
+        tokio::select! {
+            biased;
+            left = &mut leave => left.map(|()| FollowEnd::Detached),
+            followed = journal.show(after, &mut show) => followed,
+            failure = printer.fails() => Err(failure),
+            Err(failure) = supervise(supervisor, id) => Err(failure),
             () = &mut time_is_up => Ok(FollowEnd::TimedOut),
         }
     }
 
     /// Shows events as they come, and sees to it that the run goes on, while something else is done,
     /// and gives its outcome; or the end of following, if the run ends before that or Ctrl-C detaches
-    /// from it.
+    /// from it, which it does at once.
     ///
     /// # Errors
     /// As [`Self::follow`], and those of what is done.
@@ -143,9 +158,10 @@ impl Follow {
     ) -> Outcome<ControlFlow<FollowEnd, T>> {
         let Self { client, id, supervisor, printer, after, target } = self;
         let journal = Journal { client, id, target: *target };
+        let is_leaving = Cell::new(false);
         tokio::select! {
             biased;
-            left = journal.leave(printer, CtrlC::Detaches) => {
+            left = journal.leave(printer, CtrlC::DetachesAtOnce, &is_leaving) => {
                 left.map(|()| ControlFlow::Break(FollowEnd::Detached))
             }
             followed = journal.show(after, &mut show) => followed.map(ControlFlow::Break),
@@ -211,18 +227,28 @@ impl Journal<'_> {
         Ok(Some(run).filter(|run| self.target.is_reached(run.status())))
     }
 
-    /// Returns when Ctrl-C says to leave. Where that detaches it says first how to cancel, and
-    /// cancels if it is pressed again soon.
-    async fn leave(&self, printer: &Printer, ctrl_c: CtrlC) -> Outcome<()> {
+    /// Returns when Ctrl-C says to leave; from the first one on somebody `is_leaving`. Where that
+    /// detaches it says first how to cancel, and cancels if it is pressed again soon.
+    async fn leave(
+        &self,
+        printer: &Printer,
+        ctrl_c: CtrlC,
+        is_leaving: &Cell<bool>,
+    ) -> Outcome<()> {
         let mut interrupts = Interrupts::new();
         interrupts.pressed().await;
-        if ctrl_c == CtrlC::Leaves {
-            return Ok(());
-        }
+        is_leaving.set(true);
         let id = self.id;
-        printer.say(format!(
-            "\nthe run goes on; Ctrl-C again cancels it, and so does `taskrun cancel {id}`"
-        ));
+        match ctrl_c {
+            CtrlC::Leaves => return Ok(()),
+            CtrlC::DetachesAtOnce => {
+                printer.say(format!("\nthe run goes on; `taskrun cancel {id}` cancels it"));
+                return Ok(());
+            }
+            CtrlC::Detaches => printer.say(format!(
+                "\nthe run goes on; Ctrl-C again cancels it, and so does `taskrun cancel {id}`"
+            )),
+        }
         if tokio::time::timeout(SECOND_CTRL_C, interrupts.pressed()).await.is_err() {
             return Ok(());
         }

@@ -17,7 +17,7 @@ const TEXT_CHARS_MAX: usize = 100;
 /// A round that ended. The numbers are those of the run so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RoundLine {
-    run: RunId,
+    run_id: RunId,
     /// Its number, from 1.
     round: u32,
     /// True if a tool was called in it that is none of the run's own.
@@ -34,7 +34,7 @@ pub(crate) struct RoundLine {
 impl RoundLine {
     /// In one line, for people: `· round 2 ended: 3 turns, 1 tool call, 420 tokens; Nothing to do.`
     pub(crate) fn text(&self) -> String {
-        let Self { run: _, round, worked: _, turns, tool_calls, tokens, cost_microusd, text } =
+        let Self { run_id: _, round, worked: _, turns, tool_calls, tokens, cost_microusd, text } =
             self;
         let mut parts = vec![human::count(u64::from(*turns), "turn")];
         parts.push(human::count(*tool_calls, "tool call"));
@@ -57,9 +57,9 @@ pub(crate) struct RoundLines {
 impl RoundLines {
     /// Those of a run.
     #[must_use]
-    pub(crate) fn new(run: RunId) -> Self {
+    pub(crate) fn new(run_id: RunId) -> Self {
         let line = RoundLine {
-            run,
+            run_id,
             round: 1,
             worked: false,
             turns: 0,

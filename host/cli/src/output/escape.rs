@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use unicode_width::UnicodeWidthStr;
+
 /// Spaces in place of a tab, whose width is the terminal's to choose.
 const TAB: &str = "    ";
 
@@ -163,6 +165,20 @@ pub(crate) fn excerpt(text: &str, chars_max: usize) -> String {
     cut
 }
 
+/// The same in at most so many columns of a terminal, of which some characters take two.
+#[must_use]
+pub(crate) fn fitted(text: &str, columns_max: usize) -> String {
+    let line = excerpt(text, columns_max);
+    if line.width() <= columns_max {
+        return line;
+    }
+    let ends: Vec<usize> = line.char_indices().map(|(at, one)| at + one.len_utf8()).collect();
+    // One column is left for the mark.
+    let fits = ends.partition_point(|end| line[..*end].width() < columns_max);
+    let end = fits.checked_sub(1).map_or(0, |last| ends[last]);
+    format!("{}…", &line[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use taskrun_fixtures::corpus::{Edit, edited};
@@ -228,11 +244,24 @@ mod tests {
         assert_eq!(excerpt(&"long word ".repeat(10_000), 12), "long word l…");
     }
 
+    #[test]
+    fn a_line_is_fitted_by_the_columns_that_its_characters_take() {
+        assert_eq!(fitted("a\n  b", 3), "a b");
+        assert_eq!(fitted("abcdef", 4), "abc…");
+        assert_eq!(fitted("漢字漢字", 8), "漢字漢字");
+        assert_eq!(fitted("漢字漢字", 7), "漢字漢…");
+        assert_eq!(fitted("漢字漢字", 6), "漢字…");
+        assert_eq!(fitted("漢字漢字", 4), "漢…");
+        assert_eq!(fitted("漢", 1), "…");
+    }
+
     /// Fails if a text is a command to a terminal by one of the ways to it.
     fn commands_nothing(text: &str) {
-        for one in [escaped_line(text).into_owned(), excerpt(text, 40), excerpt(text, 1_000)] {
+        let lines = [escaped_line(text).into_owned(), excerpt(text, 40), excerpt(text, 1_000)];
+        for one in lines.into_iter().chain([fitted(text, 40)]) {
             assert!(!one.contains(is_hostile), "{text:?}");
         }
+        assert!(fitted(text, 40).width() <= 40, "{text:?}");
         // Styles are all that a page may have.
         let page = escaped_page(text);
         let mut rest = &*page;

@@ -16,12 +16,12 @@ use taskrun_journal::run::{Run, RunView};
 pub(crate) use compact::compact;
 pub(crate) use escape::excerpt_block;
 pub(crate) use loads::load_text;
-pub(crate) use printer::{Printer, paint};
+pub(crate) use printer::{Printer, paint, reader_is_gone};
 pub use run_details::run_details;
 pub(crate) use run_table::{GOES_ON, progress_text, status_text};
 pub use run_table::{run_table, run_tree};
 pub(crate) use snapshot_details::snapshot_details;
-pub(crate) use table::{pairs, side_by_side, table};
+pub(crate) use table::{pairs, side_by_side, table, table_with_free};
 
 /// Version of the JSON that this program prints; fields are added without changing it.
 pub(crate) const JSON_VERSION: u32 = 1;

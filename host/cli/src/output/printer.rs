@@ -3,13 +3,18 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use tokio::sync::SetOnce;
 
 use super::escape::{escaped_block, escaped_json, escaped_page};
 use crate::args::{Globals, OutputFormat};
 use crate::failure::{Failure, Outcome};
+
+/// The pause between two looks whether output still has a reader.
+const READER_LOOK: Duration = Duration::from_millis(250);
 
 /// Knows where output goes and in which form.
 #[derive(Clone, Debug)]
@@ -180,4 +185,24 @@ impl Printer {
         // Nobody listens: there is nowhere to say that.
         writeln!(anstream::stderr(), "{}", escaped_page(&text.to_string())).ok();
     }
+}
+
+/// Returns when stdout has lost its reader, also if nothing is printed. A command that follows
+/// something ends then; it may be long before it would print the next line, and learn it so.
+pub(crate) async fn reader_is_gone() {
+    let mut look = tokio::time::interval(READER_LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while has_reader() {
+        look.tick().await;
+    }
+}
+
+/// True unless the system says that nothing which is written to stdout arrives anywhere.
+fn has_reader() -> bool {
+    let stdout = io::stdout();
+    // Faults are told without being asked for.
+    let mut polled = PollFd::new(&stdout, PollFlags::empty());
+    let asked = std::slice::from_mut(&mut polled);
+    let is_told = poll(asked, Some(&Timespec::default())).is_ok_and(|told| told > 0);
+    !(is_told && polled.revents().intersects(PollFlags::ERR | PollFlags::HUP))
 }

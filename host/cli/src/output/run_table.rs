@@ -1,5 +1,6 @@
 //! Runs as a table.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use taskrun_journal::hold::Hold;
@@ -31,18 +32,21 @@ pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
 /// The same with each run under the one that started it, as far as that is among them.
 #[must_use]
 pub fn run_tree(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
-    let is_here = |id: &RunId| runs.iter().any(|run| run.id() == id);
-    let is_top = |run: &&Run| !run.spec.parent_run_id.as_ref().is_some_and(is_here);
-    let mut placed = Vec::with_capacity(runs.len());
+    let here: HashSet<&RunId> = runs.iter().map(Run::id).collect();
+    let mut beneath: HashMap<&RunId, Vec<&Run>> = HashMap::new();
+    let mut left = Vec::new();
+    for run in runs {
+        match run.spec.parent_run_id.as_ref().filter(|id| here.contains(id)) {
+            Some(parent) => beneath.entry(parent).or_default().push(run),
+            None => left.push((0, run)),
+        }
+    }
     // Taken from the end: the first of those that are left is the next line.
-    let mut left: Vec<(usize, &Run)> = runs.iter().filter(is_top).map(|run| (0, run)).collect();
     left.reverse();
+    let mut placed = Vec::with_capacity(runs.len());
     while let Some((depth, run)) = left.pop() {
         placed.push((depth, run));
-        let mut children: Vec<&Run> = runs
-            .iter()
-            .filter(|child| child.spec.parent_run_id.as_ref() == Some(run.id()))
-            .collect();
+        let mut children = beneath.remove(run.id()).unwrap_or_default();
         // The one started last is taken last.
         children.sort_by_key(|run| std::cmp::Reverse((run.spec.created_at, run.id().clone())));
         left.extend(children.into_iter().map(|child| (depth + 1, child)));
@@ -94,7 +98,7 @@ fn indent(depth: usize) -> String {
 /// The number of characters of the ids that tells them apart.
 fn unique_chars(runs: &[Run]) -> usize {
     let distinct = |chars: usize| {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         runs.iter()
             .all(|run| seen.insert(run.id().as_str().chars().take(chars).collect::<String>()))
     };

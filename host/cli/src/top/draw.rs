@@ -8,12 +8,10 @@ use ratatui::widgets::{Cell, Row as TableRow, Table};
 use taskrun_journal::time::Timestamp;
 
 use super::lines::{end_of_line, lines};
-use super::rows::Row;
+use super::rows::{ID_CHARS, Row, short_id};
 use super::view::{Page, View};
 use crate::output::escape::escaped_line;
 
-/// Characters of an id that are shown: of a UUIDv7 the part that is time, and what follows it.
-const ID_CHARS: usize = 18;
 /// The smallest screen on which a run and the keys can be told.
 const COLUMNS_MIN: u16 = 40;
 const LINES_MIN: u16 = 5;
@@ -35,7 +33,8 @@ const COLUMNS: [Column; 9] = [
 /// Draws everything, and keeps what is scrolled within its text.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Timestamp) {
     let area = frame.area();
-    if area.width < COLUMNS_MIN || area.height < LINES_MIN {
+    view.is_too_small = area.width < COLUMNS_MIN || area.height < LINES_MIN;
+    if view.is_too_small {
         let text = format!("too small: {COLUMNS_MIN} columns and {LINES_MIN} lines; q quits");
         draw_lines(frame, area, &lines(&text, area.width), 0);
         return;
@@ -100,7 +99,6 @@ fn draw_runs(frame: &mut Frame<'_>, view: &View, area: Rect) {
     });
     let columns: Vec<_> = columns.collect();
     let rows = view.rows.iter().enumerate().map(|(place, row)| {
-        let id: String = row.id.as_str().chars().take(ID_CHARS).collect();
         let cells = columns.iter().map(|(place, _, of, _)| {
             if *place == last && row.asks {
                 Cell::from(Line::styled(format!("? {}", of(row)), bold))
@@ -110,7 +108,7 @@ fn draw_runs(frame: &mut Frame<'_>, view: &View, area: Rect) {
         });
         let is_selected = selected == Some(place);
         let modifier = if is_selected { Modifier::REVERSED } else { Modifier::empty() };
-        let cells = [Cell::from(id)].into_iter().chain(cells);
+        let cells = [Cell::from(short_id(&row.id))].into_iter().chain(cells);
         TableRow::new(cells).style(Style::new().add_modifier(modifier))
     });
     let headings = ["RUN"].into_iter().chain(columns.iter().map(|(_, heading, _, _)| *heading));

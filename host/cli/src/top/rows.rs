@@ -13,6 +13,8 @@ use crate::budget::scarcest;
 use crate::output::escape::excerpt;
 use crate::output::{human, status_text};
 
+/// Characters of an id that are shown: of a UUIDv7 the part that is time, and what follows it.
+pub(super) const ID_CHARS: usize = 18;
 /// Most characters of the name of an agent or a tool.
 const NAME_CHARS_MAX: usize = 24;
 /// Most characters of a question or a task; the screen cuts it where it ends.
@@ -38,6 +40,11 @@ pub(super) struct Row {
     /// The thing that it asks, or its task.
     pub(super) text: String,
     pub(super) asks: bool,
+}
+
+/// The id of a run as its row has it.
+pub(super) fn short_id(id: &RunId) -> String {
+    id.as_str().chars().take(ID_CHARS).collect()
 }
 
 impl Row {

@@ -197,7 +197,9 @@ fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
     assert_eq!(view.key(key(KeyCode::Char('a'))), Wish::Answer(id(1)));
     // Asked, and refused with any key but one.
     assert_eq!(view.key(key(KeyCode::Char('c'))), Wish::Nothing);
-    assert!(drawn(&mut view, (120, 6))[5].starts_with("cancel "));
+    let question = "y cancels 0197a0000000700080 and all beneath it, any other key does not";
+    assert_eq!(drawn(&mut view, (80, 6))[5], question);
+    assert_eq!(drawn(&mut view, (40, 6))[5], question[..40]);
     assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Nothing, "that is no yes");
     view.key(key(KeyCode::Char('c')));
     assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id(1)));
@@ -209,6 +211,30 @@ fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
     assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Quit);
     let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     assert_eq!(view.key(ctrl_c), Wish::Quit);
+}
+
+#[test]
+fn on_a_screen_that_is_too_small_only_leaving_means_something() {
+    let mut view = view(vec![Row::of(&run(1, "one"), None, None, None, NOW)]);
+    let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+    view.key(key(KeyCode::Char('c')));
+    let asks = view.page.clone();
+    for page in [Page::Runs, asks.clone()] {
+        view.page = page.clone();
+        assert!(drawn(&mut view, (39, 6))[0].starts_with("too small"));
+        for code in ['y', 'c', 'p', 'r', 'a', 'n'].map(KeyCode::Char) {
+            assert_eq!(view.key(key(code)), Wish::Nothing, "{code:?}");
+            assert_eq!(view.page, page);
+        }
+        assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Quit);
+    }
+    view.page = Page::Ask { text: "Which?\n> ".to_owned(), up: 0, typed: String::new() };
+    view.paste("unseen");
+    drawn(&mut view, (40, 6));
+    assert_eq!(view.key(key(KeyCode::Enter)), Wish::Send(String::new()));
+    view.page = asks;
+    let id = view.rows[0].id.clone();
+    assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::question::ANSWER_BYTES_MAX;
 use taskrun_journal::time::Timestamp;
 
-use super::rows::Row;
+use super::rows::{Row, short_id};
 use crate::output::escape::excerpt;
 
 /// Characters of a message that are shown; the screen cuts it where it ends.
@@ -24,6 +24,8 @@ pub(super) struct View {
     pub(super) message: Option<String>,
     /// The reason why the rows are not those of now.
     pub(super) trouble: Option<String>,
+    /// True if the screen has no room for any of this, as it was drawn last.
+    pub(super) is_too_small: bool,
 }
 
 /// The part of the screen above the last line.
@@ -69,6 +71,7 @@ impl View {
             page: Page::Runs,
             message: None,
             trouble: None,
+            is_too_small: false,
         }
     }
 
@@ -96,11 +99,15 @@ impl View {
         if key.kind == KeyEventKind::Release {
             return Wish::Nothing;
         }
-        self.message = None;
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
             return Wish::Quit;
         }
+        // What other keys are about is not seen.
+        if self.is_too_small {
+            return if key.code == KeyCode::Char('q') { Wish::Quit } else { Wish::Nothing };
+        }
+        self.message = None;
         match &mut self.page {
             Page::Cancel(id) => {
                 let id = id.clone();
@@ -168,6 +175,9 @@ impl View {
 
     fn insert(&mut self, text: &str) {
         let Page::Ask { typed, .. } = &mut self.page else { return };
+        if self.is_too_small {
+            return;
+        }
         if typed.len() + text.len() < ANSWER_BYTES_MAX {
             typed.push_str(text);
         } else {
@@ -213,11 +223,12 @@ impl View {
         is_asked || self.message.is_some() || self.trouble.is_some()
     }
 
-    /// The question at the bottom, a message, or the keys.
+    /// The question at the bottom, a message, or the keys. A narrow screen cuts its end.
     pub(super) fn last_line(&self) -> String {
         match (&self.page, &self.message, &self.trouble) {
             (Page::Cancel(id), _, _) => {
-                format!("cancel {id} and everything beneath it? y: yes, any other key: no")
+                let id = short_id(id);
+                format!("y cancels {id} and all beneath it, any other key does not")
             }
             (_, Some(message), _) | (_, None, Some(message)) => excerpt(message, MESSAGE_CHARS_MAX),
             (Page::Runs, None, None) => {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 
 use super::HEADER_BYTES;
-use crate::digest::{self, HashThreads};
+use crate::digest::HashThreads;
 
 /// Largest file that is read. Native code is three to ten times the component.
 const FILE_BYTES_MAX: u64 = 1 << 30;
@@ -42,7 +42,6 @@ impl NativeCode {
             read => read?,
         }
         let threads = HashThreads::for_bytes(len);
-        let add = |hasher: &mut blake3::Hasher, chunk: &[u8]| threads.update(hasher, chunk);
         let fits = |hasher: &blake3::Hasher| {
             let (found, mac) = header.split_at(magic.len());
             // `blake3::Hash` compares in constant time.
@@ -50,7 +49,7 @@ impl NativeCode {
         };
         if len >= MAPPED_FROM {
             let mut hasher = hasher.clone();
-            match sealed(&mut (&file).take(FILE_BYTES_MAX), |chunk| add(&mut hasher, chunk)) {
+            match sealed(&mut (&file).take(FILE_BYTES_MAX), &threads, &mut hasher) {
                 Ok(sealed) => return Ok(fits(&hasher).then_some(Self::Sealed(sealed))),
                 // There are no such files, or there is no room for one.
                 Err(error) => tracing::debug!(%error, "native code is copied"),
@@ -58,27 +57,26 @@ impl NativeCode {
             file.seek(io::SeekFrom::Start(HEADER_BYTES as u64))?;
         }
         let mut code = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-        digest::each_chunk(&mut file.take(FILE_BYTES_MAX), |chunk| {
-            add(&mut hasher, chunk);
-            code.write_all(chunk)
-        })?;
+        let mut file = file.take(FILE_BYTES_MAX);
+        threads.update_from(&mut hasher, &mut file, |piece| code.write_all(piece))?;
         Ok(fits(&hasher).then_some(Self::Bytes(code)))
     }
 }
 
-/// A sealed file in memory with all that a reader gives, which `see` sees piece by piece.
+/// A sealed file in memory with all that a reader gives, which is hashed.
 #[cfg(target_os = "linux")]
-fn sealed(reader: &mut impl Read, mut see: impl FnMut(&[u8])) -> io::Result<File> {
+fn sealed(
+    reader: &mut (impl Read + Send),
+    threads: &HashThreads,
+    hasher: &mut blake3::Hasher,
+) -> io::Result<File> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not know that it is no program.
     let made = memfd_create("native", flags | MemfdFlags::NOEXEC_SEAL);
     let mut file = File::from(made.or_else(|_| memfd_create("native", flags))?);
-    digest::each_chunk(reader, |chunk| {
-        see(chunk);
-        file.write_all(chunk)
-    })?;
+    threads.update_from(hasher, reader, |piece| file.write_all(piece))?;
     // Refused if anything could still be written to it.
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
     fcntl_add_seals(&file, all)?;
@@ -86,7 +84,7 @@ fn sealed(reader: &mut impl Read, mut see: impl FnMut(&[u8])) -> io::Result<File
 }
 
 #[cfg(not(target_os = "linux"))]
-fn sealed(_: &mut impl Read, _: impl FnMut(&[u8])) -> io::Result<File> {
+fn sealed(_: &mut impl Read, _: &HashThreads, _: &mut blake3::Hasher) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

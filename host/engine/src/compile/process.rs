@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use super::CompileWorker;
 use crate::error::LoadError;
-use crate::worker::{INVALID, OK, THREADS_MAX, Task};
+use crate::worker::{INVALID, OK, PANICKED, THREADS_MAX, Task};
 
 /// Longest compilation, as a clock on the wall sees it: its processor time is bounded, and it stands
 /// behind everything else on the machine.
@@ -26,6 +26,8 @@ pub(super) enum Answer {
     Invalid(String),
     /// It took more than it may, and always will.
     OverLimit,
+    /// The compiler panicked at it.
+    Panicked,
 }
 
 /// Has a worker do a task with a component.
@@ -82,6 +84,7 @@ pub(super) async fn run_worker(
         Some((&INVALID, text)) if status.success() => {
             Ok(Answer::Invalid(String::from_utf8_lossy(text).into_owned()))
         }
+        Some((&PANICKED, _)) if status.success() => Ok(Answer::Panicked),
         _ => {
             tracing::warn!(%status, "the compile worker gave no answer");
             if met_limit(status) { Ok(Answer::OverLimit) } else { Err(LoadError::CompileLimit) }

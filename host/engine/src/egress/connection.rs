@@ -1,9 +1,11 @@
 //! Connections of guests' exchanges: TCP to addresses that were checked, TLS by the system's
 //! certificates, and pacing.
 
+use std::convert::Infallible;
 use std::error::Error;
+use std::future::{Ready, ready};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -35,15 +37,22 @@ const TURN_BYTES_MAX: usize = 16 << 10;
 type ConnectError = Box<dyn Error + Send + Sync>;
 
 /// Makes the connections of one tenant.
-pub(super) type Connector = HttpsConnector<PacedConnector<HttpConnector<CheckedNames>>>;
+pub(super) type Connector = HttpsConnector<PacedConnector>;
 
-/// Reads the system's certificates, so it belongs on a thread that may block.
-pub(super) fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
+/// Reads the system's certificates, so it belongs on a thread that may block. `is_plain` says that
+/// it is for plain `http`, where none is looked at, and a machine may have none.
+///
+/// # Errors
+/// If the certificates cannot be read, or there are none.
+pub(super) fn tls(is_plain: bool) -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .try_with_platform_verifier()?
-        .with_no_client_auth())
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?;
+    let builder = match is_plain {
+        true => builder.with_root_certificates(rustls::RootCertStore::empty()),
+        false => builder.try_with_platform_verifier()?,
+    };
+    Ok(builder.with_no_client_auth())
 }
 
 /// Makes connections to what these names lead to.
@@ -52,68 +61,69 @@ pub(super) fn connector(
     tls: rustls::ClientConfig,
     places: ConnectionsPart,
 ) -> Connector {
-    let mut tcp = HttpConnector::new_with_resolver(CheckedNames(names));
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     // HTTP/2 would put exchanges of several runs on one connection, with bounds that they share.
-    builder.enable_http1().wrap_connector(PacedConnector { tcp, places })
+    builder.enable_http1().wrap_connector(PacedConnector { names, places })
 }
 
-/// Gives the connector the addresses of a name, all of them checked. It connects to these and no
-/// others. Literal addresses do not come here: they are the policy's to decide.
+/// The addresses of one name, all of them checked. Connections are made to these and no others.
 #[derive(Clone)]
-pub(super) struct CheckedNames(Arc<Names>);
+struct CheckedAddresses(Arc<[IpAddr]>);
 
-impl Service<Name> for CheckedNames {
+impl CheckedAddresses {
+    /// Those that a request goes to. A literal address is the policy's to decide.
+    async fn of(uri: &Uri, names: &Names) -> Result<Self, ResolveError> {
+        let host = uri.host().unwrap_or_default();
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        Ok(Self(match literal {
+            Ok(address) => Arc::new([address]),
+            Err(_) => names.resolve(host).await?,
+        }))
+    }
+}
+
+impl Service<Name> for CheckedAddresses {
     type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = ResolveError;
-    type Future = BoxFuture<'static, Result<Self::Response, ResolveError>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ResolveError>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, name: Name) -> Self::Future {
-        let names = Arc::clone(&self.0);
-        Box::pin(async move {
-            let addresses = names.resolve(name.as_str()).await?;
-            let addresses: Vec<_> =
-                addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect();
-            Ok(addresses.into_iter())
-        })
+    fn call(&mut self, _: Name) -> Self::Future {
+        let addresses = self.0.iter().map(|address| SocketAddr::new(*address, 0));
+        ready(Ok(addresses.collect::<Vec<_>>().into_iter()))
     }
 }
 
 /// A connector whose connections are counted, and read in turns.
 #[derive(Clone)]
-pub(super) struct PacedConnector<T> {
-    tcp: T,
+pub(super) struct PacedConnector {
+    names: Arc<Names>,
     places: ConnectionsPart,
 }
 
-impl<T> Service<Uri> for PacedConnector<T>
-where
-    T: Service<Uri, Response = TokioIo<TcpStream>>,
-    T::Future: Send + 'static,
-    T::Error: Into<ConnectError>,
-{
+impl Service<Uri> for PacedConnector {
     type Response = PacedConnection<TokioIo<TcpStream>>;
     type Error = ConnectError;
     type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        self.tcp.poll_ready(context).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        // Opens nothing until it is polled.
-        let connecting = self.tcp.call(uri);
-        let places = self.places.clone();
+        let (names, places) = (Arc::clone(&self.names), self.places.clone());
         Box::pin(async move {
+            let addresses = CheckedAddresses::of(&uri, &names).await?;
+            // Not before: names that no server answers for would take the places of others.
             let place = places.take().await?;
-            let io = connecting.await.map_err(Into::into)?;
+            let mut tcp = HttpConnector::new_with_resolver(addresses);
+            tcp.enforce_http(false);
+            tcp.set_nodelay(true);
+            tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+            let io = tcp.call(uri).await?;
             Ok(PacedConnection::new(io, Some(place)))
         })
     }

@@ -47,7 +47,7 @@ pub(super) struct ConnectionPlace {
 /// The refusal of a connection: others are open, and go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the host has too many connections open at the moment")]
-pub(super) struct NoConnection;
+pub(crate) struct NoConnection;
 
 impl Connections {
     /// A pool of so many connections.

@@ -1,6 +1,7 @@
 //! Requests of the host itself to addresses that its policy names, by the ways of guests' requests:
 //! addresses checked after they are looked up, no redirects, no proxy.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::request::OutboundRequest;
 use super::tenants::Tenants;
-use super::{Refusal, explain, sent};
+use super::{Refusal, causes, explain, sent};
 use crate::threads::Lane;
 
 /// Most bytes of an answer's body that are read: enough for a connection to be used again after the
@@ -33,7 +34,7 @@ impl std::fmt::Debug for HostClient {
     }
 }
 
-/// The reason that there is no answer, in words that say nothing of what was sent.
+/// The reason that there is no answer, in words for operators that say nothing of what was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct PostError(String);
@@ -100,10 +101,24 @@ async fn head(
     tenants: &Tenants,
     out: OutboundRequest,
 ) -> Result<http::Response<hyper::body::Incoming>, Refusal> {
-    let client = tenants.client("", LANE).await?;
+    let client = tenants.client("", LANE, out.is_plain()).await?;
     let (subject, host) = (out.subject(), out.host());
     let answer = client.request(sent(out)?).await;
-    answer.map_err(|error| explain(&error, subject, &host))
+    answer.map_err(|error| with_reason(explain(&error, subject, &host), &error))
+}
+
+/// A refusal whose words name what it came of, such as a certificate that has expired. Guests are
+/// told nothing of that.
+fn with_reason(refusal: Refusal, error: &(dyn Error + 'static)) -> Refusal {
+    let reason = || causes(error).last().map(ToString::to_string).unwrap_or_default();
+    match refusal {
+        Refusal::Unreachable(words) => Refusal::Unreachable(format!("{words}: {}", reason())),
+        Refusal::Other(words) => Refusal::Other(format!("{words}: {}", reason())),
+        other @ (Refusal::Denied { .. }
+        | Refusal::Invalid(_)
+        | Refusal::Timeout
+        | Refusal::Limit(_)) => other,
+    }
 }
 
 /// Reads the beginning of a body.
@@ -120,16 +135,15 @@ async fn drain(mut body: hyper::body::Incoming) {
 fn words(refusal: Refusal) -> PostError {
     PostError(match refusal {
         Refusal::Denied { reason, subject: _, operator: _ } => reason,
-        Refusal::Invalid(words)
-        | Refusal::Unreachable(words)
-        | Refusal::Limit(words)
-        | Refusal::Other(words) => words,
+        Refusal::Invalid(words) | Refusal::Unreachable(words) | Refusal::Other(words) => words,
+        Refusal::Limit(limit) => limit.to_string(),
         Refusal::Timeout => "nothing answers in time".to_owned(),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::net::IpAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -191,6 +205,31 @@ mod tests {
         assert_eq!(written, Ok(StatusCode::NO_CONTENT));
         let localhost = post(&client, &format!("http://localhost:{port}/x")).await;
         assert_eq!(localhost, Ok(StatusCode::NO_CONTENT));
+    }
+
+    #[tokio::test]
+    async fn the_reason_for_which_there_is_no_answer_is_told() {
+        let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = gone.local_addr().expect("an address").port();
+        drop(gone);
+        let client = HostClient::default();
+        let error = post(&client, &format!("http://127.0.0.1:{port}/")).await;
+        let words = error.expect_err("nobody is there").to_string();
+        assert!(words.starts_with("127.0.0.1 cannot be reached: Connection refused"), "{words}");
+        let (port, _) = serve(b"no answer\r\n\r\n".to_vec()).await;
+        let error = post(&client, &format!("http://127.0.0.1:{port}/")).await;
+        let words = error.expect_err("it is no answer").to_string();
+        assert!(words.starts_with("the exchange failed: "), "{words}");
+    }
+
+    #[test]
+    fn a_certificate_that_has_expired_is_the_reason_that_is_told() {
+        let expired = rustls::Error::InvalidCertificate(rustls::CertificateError::Expired);
+        // As the connector has it.
+        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, expired));
+        let refusal = Refusal::Unreachable("x.test cannot be reached".to_owned());
+        let told = words(with_reason(refusal, &error)).to_string();
+        assert_eq!(told, "x.test cannot be reached: invalid peer certificate: Expired");
     }
 
     #[tokio::test]

@@ -7,11 +7,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
 use super::request_line::RequestLine;
-use super::{BODY_BYTES_MAX, Refusal};
+use super::{BODY_BYTES_MAX, ExchangeLimit, Refusal};
 
 /// Most headers, and most bytes of them: what servers take.
-const HEADERS_MAX: usize = 100;
-const HEADER_BYTES_MAX: usize = 64 << 10;
+pub(super) const HEADERS_MAX: usize = 100;
+pub(super) const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// A request of the right form.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl OutboundRequest {
         timeout: Option<Duration>,
     ) -> Result<Self, Refusal> {
         if body.len() > BODY_BYTES_MAX {
-            return Err(Refusal::Limit(format!("the body is longer than {BODY_BYTES_MAX} bytes")));
+            return Err(Refusal::Limit(ExchangeLimit::RequestBody));
         }
         check_headers(&headers)?;
         Ok(Self { line: RequestLine::parse(method, url)?, headers, body, timeout })
@@ -47,6 +47,11 @@ impl OutboundRequest {
 
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.timeout
+    }
+
+    /// True if it goes to an address of plain `http`.
+    pub(super) fn is_plain(&self) -> bool {
+        self.line.url().scheme() == "http"
     }
 
     pub(super) fn host(&self) -> String {
@@ -72,7 +77,7 @@ impl OutboundRequest {
 /// [`Refusal::Invalid`] if a name or a value cannot be one.
 pub(crate) fn parse_headers(headers: Vec<(String, String)>) -> Result<HeaderMap, Refusal> {
     if headers.len() > HEADERS_MAX {
-        return Err(too_many_headers());
+        return Err(Refusal::Limit(ExchangeLimit::RequestHeaders));
     }
     let mut map = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
@@ -86,16 +91,10 @@ pub(crate) fn parse_headers(headers: Vec<(String, String)>) -> Result<HeaderMap,
     Ok(map)
 }
 
-fn too_many_headers() -> Refusal {
-    Refusal::Limit(format!(
-        "more than {HEADERS_MAX} headers, or more than {HEADER_BYTES_MAX} bytes of them"
-    ))
-}
-
 fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if headers.len() > HEADERS_MAX || bytes > HEADER_BYTES_MAX {
-        return Err(too_many_headers());
+        return Err(Refusal::Limit(ExchangeLimit::RequestHeaders));
     }
     match headers.keys().find(|name| is_reserved(name)) {
         Some(name) => Err(Refusal::Invalid(format!("the header {name} is the host's own"))),

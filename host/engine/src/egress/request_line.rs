@@ -4,7 +4,7 @@ use http::Method;
 use taskrun_policy::{HttpTarget, Use};
 use url::Url;
 
-use super::Refusal;
+use super::{ExchangeLimit, Refusal};
 
 /// Longest URL, in bytes.
 pub(crate) const URL_BYTES_MAX: usize = 8 << 10;
@@ -33,7 +33,7 @@ impl From<RequestLineError> for Refusal {
     fn from(error: RequestLineError) -> Self {
         match error {
             RequestLineError::Invalid(reason) => Self::Invalid(reason),
-            RequestLineError::Limit(bound) => Self::Limit(bound),
+            RequestLineError::Limit(bound) => Self::Limit(ExchangeLimit::Url(bound)),
         }
     }
 }

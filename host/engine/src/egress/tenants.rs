@@ -48,12 +48,20 @@ struct ClientCache {
 }
 
 struct Entry {
-    /// They share neither connections nor turns at looking names up, as a short call would wait for
-    /// long ones.
-    clients: Arc<OnceCell<ByLane<Client>>>,
+    clients: Arc<TenantClients>,
     bodies: BytePool,
     /// The clock's value at the last use.
     used: u64,
+}
+
+/// The clients of a tenant. Those of the lanes share neither connections nor turns at looking names
+/// up, as a short call would wait for long ones.
+#[derive(Default)]
+struct TenantClients {
+    /// For all addresses.
+    all: OnceCell<ByLane<Client>>,
+    /// For those of plain `http`, once it was found that the machine has no certificates.
+    plain: OnceCell<ByLane<Client>>,
 }
 
 impl Default for Tenants {
@@ -87,27 +95,42 @@ impl Tenants {
         self.threads.of(lane)
     }
 
-    /// The client of a tenant for a call that is polled on this lane.
-    pub(super) async fn client(&self, tenant: &str, lane: Lane) -> Result<Client, Refusal> {
-        let none = || Refusal::Other("the host has no HTTP client".to_owned());
+    /// The client of a tenant for a call that is polled on this lane. `is_plain` says that it is
+    /// for an address of plain `http`, for which the machine needs no certificates.
+    pub(super) async fn client(
+        &self,
+        tenant: &str,
+        lane: Lane,
+        is_plain: bool,
+    ) -> Result<Client, Refusal> {
         let (clients, _) = self.entry(tenant);
+        let made = match clients.plain.get().filter(|_| is_plain) {
+            Some(made) => made,
+            None => match clients.all.get_or_try_init(|| self.make(false)).await {
+                Err(_) if is_plain => clients.plain.get_or_try_init(|| self.make(true)).await?,
+                made => made?,
+            },
+        };
+        Ok(made.of(lane).clone())
+    }
+
+    async fn make(&self, is_plain: bool) -> Result<ByLane<Client>, Refusal> {
+        let none = || Refusal::Other("the host has no HTTP client, as its log says".to_owned());
+        // Reads files, and takes more stack than a guest has.
+        let tls = tokio::task::spawn_blocking(move || tls(is_plain)).await;
+        let tls = tls.map_err(|_| none())?.map_err(|error| {
+            let hint = "https needs CA certificates, such as those of the package ca-certificates";
+            tracing::error!(?error, hint, "cannot set up the HTTP client");
+            none()
+        })?;
         let lookup = (self.lookup)();
-        let made = clients.get_or_try_init(|| async move {
-            // Reads files, and takes more stack than a guest has.
-            let tls = tokio::task::spawn_blocking(tls).await;
-            let tls = tls.map_err(|_| none())?.map_err(|error| {
-                tracing::error!(?error, "cannot set up the HTTP client");
-                none()
-            })?;
-            let client_on = |threads: &ExchangeThreads| {
-                let names = Arc::new(Names::new(Arc::clone(&lookup)));
-                let connector = connector(names, tls.clone(), self.connections.part());
-                client_of(connector, threads, &self.connections)
-            };
-            let ByLane { first, share } = &self.threads;
-            Ok::<_, Refusal>(ByLane { first: client_on(first), share: client_on(share) })
-        });
-        Ok(made.await?.of(lane).clone())
+        let client_on = |threads: &ExchangeThreads| {
+            let names = Arc::new(Names::new(Arc::clone(&lookup)));
+            let connector = connector(names, tls.clone(), self.connections.part());
+            client_of(connector, threads, &self.connections)
+        };
+        let ByLane { first, share } = &self.threads;
+        Ok(ByLane { first: client_on(first), share: client_on(share) })
     }
 
     /// The bytes of a body of the tenant's.
@@ -115,7 +138,7 @@ impl Tenants {
         self.entry(tenant).1.begin()
     }
 
-    fn entry(&self, tenant: &str) -> (Arc<OnceCell<ByLane<Client>>>, BytePool) {
+    fn entry(&self, tenant: &str) -> (Arc<TenantClients>, BytePool) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clock += 1;
         let used = kept.clock;
@@ -128,7 +151,7 @@ impl Tenants {
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.map(|name| kept.by_name.remove(&name));
         }
-        let clients = Arc::<OnceCell<ByLane<Client>>>::default();
+        let clients = Arc::<TenantClients>::default();
         let bodies = self.bodies.part(BODIES_BYTES_OF_TENANT);
         let entry = Entry { clients: Arc::clone(&clients), bodies: bodies.clone(), used };
         kept.by_name.insert(tenant.to_owned(), entry);

@@ -8,7 +8,9 @@ use taskrun::scope::OutsideRequest;
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
-use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, holding, parse_headers};
+use crate::egress::{
+    Answer, BODY_BYTES_MAX, ExchangeLimit, OutboundRequest, Refusal, holding, parse_headers,
+};
 use crate::measure;
 use crate::outside::{Exchanged, ask_outside};
 use crate::state::CallState;
@@ -37,7 +39,7 @@ impl Host for CallState {
         let exchange = async {
             // It depends on others, so a step that runs again is given it again.
             if let (true, Err(full)) = (is_allowed, has_room) {
-                return Exchanged::Refused(Refusal::Limit(full.to_string()));
+                return Exchanged::Refused(Refusal::Limit(ExchangeLimit::Bodies(full)));
             }
             tokio::select! {
                 biased;
@@ -97,7 +99,7 @@ impl CallState {
             Refusal::Invalid(reason) => HttpError::InvalidRequest(reason),
             Refusal::Unreachable(reason) => HttpError::Unreachable(reason),
             Refusal::Timeout => HttpError::Timeout,
-            Refusal::Limit(bound) => HttpError::Limit(bound),
+            Refusal::Limit(bound) => HttpError::Limit(bound.to_string()),
             Refusal::Other(reason) => HttpError::Other(reason),
         }
     }

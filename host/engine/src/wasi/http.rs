@@ -18,7 +18,8 @@ use wasmtime_wasi_http::{
 
 use crate::course::Course;
 use crate::egress::{
-    Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, holding, is_reserved, read_body,
+    Answer, BODY_BYTES_MAX, BodyError, ExchangeLimit, OutboundRequest, Refusal, holding,
+    is_reserved, read_body,
 };
 use crate::guest::{Guest, Mode};
 
@@ -113,14 +114,18 @@ async fn outgoing(
 ) -> Result<OutboundRequest> {
     let (mut parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX, &mut held).await;
-    let bytes = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
+    let bytes = body.map_err(|error| match error {
+        BodyError::TooLong => limited(&ExchangeLimit::RequestBody),
+        BodyError::NoRoom(full) => limited(&ExchangeLimit::Bodies(full)),
+        BodyError::Failed(error) => error,
+    })?;
     let body = holding(bytes, held);
     parts.headers.remove(http::header::CONTENT_LENGTH);
     let timeout = options.and_then(whole_timeout);
     let url = parts.uri.to_string();
     OutboundRequest::new(parts.method.as_str(), &url, parts.headers, body, timeout).map_err(
         |refusal| match refusal {
-            Refusal::Limit(_) => Error::HttpRequestHeaderSectionSize(None),
+            Refusal::Limit(limit) => limited(&limit),
             Refusal::Invalid(_)
             | Refusal::Denied { .. }
             | Refusal::Unreachable(_)
@@ -145,8 +150,24 @@ fn refused(scope: &CallScope, refusal: Refusal) -> Error {
         Refusal::Invalid(_) => Error::HttpRequestUriInvalid,
         Refusal::Unreachable(_) => Error::ConnectionRefused,
         Refusal::Timeout => Error::HttpResponseTimeout,
-        Refusal::Limit(_) => Error::HttpResponseBodySize(Some(BODY_BYTES_MAX as u64)),
+        Refusal::Limit(limit) => limited(&limit),
         Refusal::Other(_) => Error::HttpProtocolError,
+    }
+}
+
+/// The code of WASI for a bound; words where it has none, or would say that of another bound.
+fn limited(limit: &ExchangeLimit) -> Error {
+    let bytes = Some(BODY_BYTES_MAX as u64);
+    match limit {
+        ExchangeLimit::Url(_) => Error::HttpRequestUriTooLong,
+        ExchangeLimit::RequestHeaders => Error::HttpRequestHeaderSectionSize(None),
+        ExchangeLimit::RequestBody => Error::HttpRequestBodySize(bytes),
+        ExchangeLimit::Connections(_) => Error::ConnectionLimitReached,
+        ExchangeLimit::AnswerHeaders => Error::HttpResponseHeaderSectionSize(None),
+        ExchangeLimit::AnswerBody => Error::HttpResponseBodySize(bytes),
+        ExchangeLimit::InterimAnswers | ExchangeLimit::Bodies(_) | ExchangeLimit::Recorded(_) => {
+            Error::InternalError(Some(limit.to_string()))
+        }
     }
 }
 
@@ -203,6 +224,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::egress::NoConnection;
     use crate::{Engine, EngineOptions};
 
     fn rules(lines: &str) -> CallRules {
@@ -319,6 +341,50 @@ mod tests {
         finish.send(()).expect("the request waits for its body");
         assert!(matches!(sent.await, Err(Error::HttpRequestDenied)));
         assert_eq!(scope.finish().events.len(), 1, "the decision is recorded");
+    }
+
+    /// Sends this body to a server that it may be sent to.
+    async fn post(guest: &Arc<Guest>, body: WasiBody) -> Result<http::Response<WasiBody>> {
+        let url = format!("http://127.0.0.1:{}/", server().await);
+        let scope = scope(&format!("allow = [\"http: POST {url}**\"]"));
+        let request = http::Request::post(&url).body(body).expect("a request");
+        let mut hooks = hooks_of(guest, &scope, Mode::Call);
+        let sent = hooks.send_request(request, None, Box::new(async { Ok(()) }));
+        Pin::from(sent).await.map(|(response, _)| response)
+    }
+
+    #[tokio::test]
+    async fn a_bound_is_told_by_the_code_that_is_its_own() {
+        let guest = guest();
+        let bytes = |count: usize| {
+            let body = Full::new(Bytes::from(vec![b'x'; count]));
+            body.map_err(|never| match never {}).boxed_unsync()
+        };
+        let sent = post(&guest, bytes(BODY_BYTES_MAX + 1)).await;
+        assert!(matches!(sent, Err(Error::HttpRequestBodySize(Some(_)))), "{:?}", sent.err());
+        let broken = futures::stream::iter([Err::<Frame<Bytes>, _>(Error::LoopDetected)]);
+        let sent = post(&guest, StreamBody::new(broken).boxed_unsync()).await;
+        assert!(matches!(sent, Err(Error::LoopDetected)), "{:?}", sent.err());
+        let mut held = guest.engine.egress().body("");
+        while held.grow(1 << 20).is_ok() {}
+        let sent = post(&guest, bytes(1 << 20)).await;
+        assert!(
+            matches!(&sent, Err(Error::InternalError(Some(text))) if text.contains("too many bytes")),
+            "{:?}",
+            sent.err()
+        );
+        assert!(matches!(
+            limited(&ExchangeLimit::AnswerBody),
+            Error::HttpResponseBodySize(Some(_))
+        ));
+        let headers = limited(&ExchangeLimit::AnswerHeaders);
+        assert!(matches!(headers, Error::HttpResponseHeaderSectionSize(None)));
+        let connections = limited(&ExchangeLimit::Connections(NoConnection));
+        assert!(matches!(connections, Error::ConnectionLimitReached));
+        let url = limited(&ExchangeLimit::Url("too long".to_owned()));
+        assert!(matches!(url, Error::HttpRequestUriTooLong));
+        let interim = limited(&ExchangeLimit::InterimAnswers);
+        assert!(matches!(interim, Error::InternalError(Some(text)) if text.contains("interim")));
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use crate::ending::{EndStatus, EndedBy, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
 use crate::media::Media;
-use crate::message::Labels;
+use crate::message::{Labels, Usage};
 use crate::metrics::MetricsView;
 use crate::narrowing::Narrowing;
 use crate::pause::Pause;
@@ -125,8 +125,8 @@ pub struct RunView {
     /// The way in which the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallAbort>,
-    /// Counts; absent before the first event. Those of the runs beneath it only where a single run
-    /// is shown, or a tree.
+    /// Counts; absent before there is anything to count. Those of the runs beneath it only where a
+    /// single run is shown, or a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The price of its tokens, in millionths of a US dollar, as far as prices are known; without
@@ -247,9 +247,7 @@ impl RunView {
     /// The run with the counts of those beneath it.
     #[must_use]
     pub fn with_children(run: &Run, children: Children) -> Self {
-        let progress = run.state.progress.with(children);
-        let any = progress.event_count > 0 || progress.expected_children.is_some();
-        Self { progress: any.then_some(progress), ..Self::from(run) }
+        Self { progress: counted(run.state.progress.with(children)), ..Self::from(run) }
     }
 }
 
@@ -306,7 +304,7 @@ impl From<&Run> for RunView {
             error_code: ending.and_then(|e| e.code.clone()),
             by: ending.and_then(|e| e.by),
             failure: ending.and_then(|e| e.failure.clone()),
-            progress: (state.progress.event_count > 0).then(|| Progress {
+            progress: counted(Progress {
                 expected_children: None,
                 cost_rounding: 0,
                 ..state.progress.clone()
@@ -345,6 +343,14 @@ impl From<&Run> for RunView {
             duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
         }
     }
+}
+
+/// Counts, where there are any: an answer that was given up has tokens and no event.
+fn counted(progress: Progress) -> Option<Progress> {
+    let any = progress.event_count > 0
+        || progress.expected_children.is_some()
+        || progress.usage() != Usage::default();
+    any.then_some(progress)
 }
 
 /// The words with which a run was done; those of one that came to its end are its answer.

@@ -1,6 +1,6 @@
 //! Runs that end with the run that started them.
 
-use super::hash;
+use super::{hash, time_after};
 use crate::event::EventRecord;
 use crate::ids::RunId;
 use crate::machine;
@@ -14,8 +14,8 @@ pub fn ends_with(run: &Run, parent: &RunId) -> bool {
     run.spec.attached && run.spec.parent_run_id.as_ref() == Some(parent)
 }
 
-/// An attached run after the one that started it ended at a time, and the events that say so;
-/// `None` if it is on its way out already.
+/// An attached run after the one that started it ended at a time, and the events that say so, which
+/// are not before what happened to it; `None` if it is on its way out already.
 ///
 /// # Errors
 /// Why the events do not fit, in words: the record is damaged.
@@ -23,6 +23,7 @@ pub fn canceled_with_parent(
     run: &Run,
     at: Timestamp,
 ) -> Result<Option<(Run, Vec<EventRecord>)>, String> {
+    let at = time_after(&run.state, at);
     let events = machine::decide::cancel(run, StopReason::CanceledByParent, None);
     let (mut run, mut recorded) = (run.clone(), Vec::with_capacity(events.len()));
     for event in events {

@@ -1,6 +1,6 @@
 //! The claim of a run by a host.
 
-use super::hash;
+use super::{hash, time_after};
 use crate::event::EventRecord;
 use crate::ids::HostId;
 use crate::machine;
@@ -8,7 +8,8 @@ use crate::run::Run;
 use crate::store::Claim;
 use crate::time::Timestamp;
 
-/// The run after it was claimed and the event that says so; `None` if it is not to be had.
+/// The run after it was claimed and the event that says so; `None` if it is not to be had. It is claimed
+/// at a time that is not before that of what happened to it, whenever the claim was made.
 ///
 /// # Errors
 /// Why the event does not fit, in words: the record is damaged.
@@ -17,10 +18,11 @@ pub fn claimed(
     host: &HostId,
     now: Timestamp,
 ) -> Result<Option<(Run, EventRecord)>, String> {
-    let Some(event) = machine::decide::claim(&run, host, now) else { return Ok(None) };
+    let at = time_after(&run.state, now);
+    let Some(event) = machine::decide::claim(&run, host, at) else { return Ok(None) };
     let seq = run.state.head + 1;
     let id = hash(&["claim", host.as_str(), run.id().as_str(), &seq.to_string()]);
-    let recorded = EventRecord { seq, id, at: now, event };
+    let recorded = EventRecord { seq, id, at, event };
     let state = machine::apply(run.state, &recorded).map_err(|error| error.to_string())?;
     Ok(Some((Run { spec: run.spec, state }, recorded)))
 }

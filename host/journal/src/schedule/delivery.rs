@@ -37,14 +37,17 @@ impl ReportRequest {
         Some(Self { delivery, canceled_from, delay })
     }
 
-    /// True if there is somebody to be told who does not know of it. `nearest` is the nearest open
-    /// run above it.
+    /// True if there is somebody to be told who does not know of it, or there may be. `nearest` is the
+    /// nearest open run above it, and its conversation is open unless its session has ended.
     #[must_use]
-    pub fn is_wanted(&self, nearest: Option<&RunId>, has_conversation: bool) -> bool {
-        match nearest {
-            Some(_) => nearest != self.canceled_from.as_ref(),
+    pub fn is_wanted(&self, nearest: Option<&RunId>, has_open_conversation: bool) -> bool {
+        let Delivery { above, conversation, .. } = &self.delivery;
+        match (nearest, conversation) {
+            (Some(_), _) => nearest != self.canceled_from.as_ref(),
             // The run of the conversation that canceled it is above none of it.
-            None => has_conversation && self.canceled_from.is_none(),
+            (None, Some(_)) => has_open_conversation && self.canceled_from.is_none(),
+            // Another run may continue one above it.
+            (None, None) => !above.is_empty() && self.canceled_from.is_none(),
         }
     }
 }

@@ -15,18 +15,21 @@ use crate::time::Timestamp;
 #[async_trait]
 pub trait Dispatches: Send + Sync {
     /// The earliest time at which one for these subscribers can be taken; zero for one whose host has
-    /// died. `None` if there is none.
+    /// died, and for one that is due later after `now` than it would be by its pause
+    /// ([`crate::dispatch::is_overlong`]). `None` if there is none.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn next_dispatch(
         &self,
         subscribers: &BTreeSet<String>,
+        now: Timestamp,
     ) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Takes those of a subscriber that are due, or whose host has died, the one that was due first
-    /// before the others; each is given to one host. From then on they are due for others at
-    /// [`DispatchClaim::until`].
+    /// Takes those of a subscriber that are due, or whose host has died, or that were put off
+    /// before the clock was set back, the one that was due first before the others; each is given
+    /// to one host. From then on they are due for others at [`DispatchClaim::until`], and so is one
+    /// that a host took before the clock was set back.
     ///
     /// # Errors
     /// [`StoreError`]; some may then be taken only after [`StoreError::Unknown`].

@@ -82,6 +82,9 @@ pub trait Hosts: Send + Sync {
     ///
     /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
     fn silence(&self, host: &HostId) -> Option<Duration>;
+
+    /// Lets a host of this process be dead at once, as if its process had died. Writes nothing.
+    fn abandon(&self, host: &HostId);
 }
 
 /// The reasons for a host to stay: a run that it holds, one that it executes which is wanted, or waits

@@ -6,6 +6,7 @@
 //! of its agents, and the images that its answers name. It is written and read in one pass, in whatever order it has, and a part that
 //! the list does not name, or that has other bytes than the list says, is refused.
 
+mod line;
 mod read;
 #[cfg(test)]
 mod tests;

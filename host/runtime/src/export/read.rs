@@ -2,12 +2,14 @@
 //! at.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use taskrun_journal::artifact::ARTIFACT_BYTES_MAX;
 use taskrun_journal::event::{Event, EventRecord};
@@ -18,7 +20,7 @@ use taskrun_store::Blobs;
 use super::{
     ARTIFACTS, BEFORE, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX,
     ExportError, ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES,
-    before,
+    before, line,
 };
 use crate::loader::COMPONENT_BYTES_MAX;
 
@@ -61,7 +63,9 @@ impl Export {
     /// [`ExportError`]; of a reading that is given up it says nothing about the file.
     pub fn open_unless(path: &Path, given_up: &AtomicBool) -> Result<Self, ExportError> {
         let failed = |source| ExportError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
+        // A pipe would have its reader wait for a writer.
+        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
             return Err(Reading { path, given_up }.fault("it is no file"));
         }
@@ -275,21 +279,28 @@ impl Reading<'_> {
 
     /// The events of a journal, which are at most so many, if that is known. Each is looked at as it
     /// is read: events take several times the memory of their text, and the text may be a small
-    /// file, so a wrong journal is not read beyond its first wrong line.
+    /// file, so a wrong journal is not read beyond its first wrong line, and no line that is too long,
+    /// or has too many values, is read as JSON.
     fn records(
         &self,
         from: &mut impl Read,
         events_max: Option<u64>,
     ) -> Result<Vec<EventRecord>, ExportError> {
         let mut records = Vec::new();
-        let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        let (mut from, mut text) = (BufReader::new(from), Vec::new());
         let mut place = 0_u64;
-        while from.read_until(b'\n', &mut line).map_err(self.unread())? > 0 {
+        loop {
+            text.clear();
+            let mut next = from.by_ref().take(line::READ_MAX);
+            if next.read_until(b'\n', &mut text).map_err(self.unread())? == 0 {
+                return Ok(records);
+            }
+            line::check(&text).map_err(|(what, limit)| self.too_large(what, limit))?;
             place += 1;
             if events_max.is_some_and(|most| place > most) {
                 return Err(self.fault("its journal has more events than its list says"));
             }
-            let record: EventRecord = serde_json::from_slice(&line)
+            let record: EventRecord = serde_json::from_slice(&text)
                 .map_err(|error| self.fault(format!("event {place} cannot be read: {error}")))?;
             if records.is_empty() {
                 self.request(Some(&record))?;
@@ -298,9 +309,7 @@ impl Reading<'_> {
                 return Err(self.fault("events are missing in its journal"));
             }
             records.push(record);
-            line.clear();
         }
-        Ok(records)
     }
 
     /// Checks that the journal is that of the run, and the others those of the runs that it

@@ -2,6 +2,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Usage;
@@ -106,11 +107,39 @@ fn a_whole_export_is_read() {
 }
 
 #[test]
+fn an_event_that_would_take_many_times_its_length_is_not_read() {
+    let numbers = "1,".repeat(1_100_000);
+    let journal = format!(r#"{{"seq":1,"event":{{"kind":"queued","more":[{numbers}1]}}}}"#);
+    let refused = Forged::of_journal(&journal, 1).refusal();
+    assert!(refused.contains("values in an event"), "{refused}");
+    // A text may be as long.
+    let mut spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
+    spec.task = numbers;
+    let forged = Forged::of_journal(&line(1, spec), 1);
+    assert_eq!(Export::open(&forged.write()).expect("it is whole").records().len(), 1);
+}
+
+#[test]
 fn a_reading_that_is_given_up_ends_before_the_export_does() {
     let whole = Forged::whole();
     let opened = Export::open_unless(&whole.write(), &AtomicBool::new(true));
     let given_up = opened.expect_err("it ends");
     assert!(given_up.to_string().contains("given up"), "{given_up}");
+}
+
+#[test]
+fn a_pipe_is_refused_and_no_writer_is_waited_for() {
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("run.taskrun");
+    mkfifoat(CWD, &pipe, Mode::from_raw_mode(0o600)).expect("a pipe");
+    // Should it wait, the test does not wait with it.
+    let (refused, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        refused.send(Export::open(&pipe).expect_err("it is no file").to_string()).ok();
+    });
+    let refused = opened.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    assert!(refused.contains("it is no file"), "{refused}");
 }
 
 fn continuation(id: &str) -> Box<Continuation> {

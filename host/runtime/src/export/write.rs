@@ -18,7 +18,7 @@ use taskrun_store::Blobs;
 
 use super::{
     ARTIFACTS, COMPONENTS, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX, ExportError, ExportList,
-    ExportPart, ExportedModel, JOURNAL, LIST, POLICIES, before,
+    ExportPart, ExportedModel, JOURNAL, LIST, POLICIES, before, line,
 };
 use crate::loader::{COMPONENT_BYTES_MAX, digests};
 use crate::snapshot::{self, Digests};
@@ -137,10 +137,15 @@ impl Spool<'_> {
             last = end.seq;
             for recorded in &page {
                 note(recorded, pins, &mut named);
-                let mut line = serde_json::to_vec(recorded).map_err(|error| spool(error.into()))?;
-                line.push(b'\n');
-                self.bytes += line.len() as u64;
-                journal.write_all(&line).map_err(spool)?;
+                let mut text = serde_json::to_vec(recorded).map_err(|error| spool(error.into()))?;
+                text.push(b'\n');
+                line::check(&text).map_err(|(what, limit)| ExportError::TooLarge {
+                    path: PathBuf::from(id.as_str()),
+                    what,
+                    limit,
+                })?;
+                self.bytes += text.len() as u64;
+                journal.write_all(&text).map_err(spool)?;
             }
             if self.bytes > EXPORT_JOURNAL_BYTES_MAX {
                 let (path, what) = (PathBuf::from(id.as_str()), "bytes of events");

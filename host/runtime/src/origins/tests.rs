@@ -114,9 +114,7 @@ async fn a_change_is_read_once_it_has_stood_for_a_moment() {
     assert!(!project.is_changed(Settling::Awaited).await);
     let has_stood = || {
         let mut known = project.origins.known();
-        let seen = known.get_mut(&project.path()).and_then(|known| known.seen.as_mut());
-        let (_, since) = seen.expect("it was seen");
-        *since = since.checked_sub(SETTLED_AFTER).expect("a time");
+        known.get_mut(&project.path()).expect("it is known").unsettled.age();
     };
     has_stood();
     project.write(&limited(33));

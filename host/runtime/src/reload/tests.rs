@@ -99,7 +99,7 @@ async fn what_changes_beside_a_mistake_is_taken_up_when_that_is_mended() {
         panic!("it was taken up");
     };
     assert_ne!(project.pin(), before, "the component is the new one");
-    assert!(change.concerns_all, "a model reads another file");
+    assert_eq!(change.models, ["m"], "it reads another file");
 }
 
 #[tokio::test]

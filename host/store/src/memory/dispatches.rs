@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use taskrun_journal::dispatch::{
-    AttemptOutcome, Dispatch, DispatchKey, DispatchState, TaskEvent, keeps_host,
+    AttemptOutcome, CLOCK_LEEWAY, Dispatch, DispatchKey, DispatchState, LATEST_LOOK, TaskEvent,
+    is_overlong, keeps_host,
 };
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::Scope;
@@ -75,6 +76,16 @@ impl DispatchTable {
         open.filter_map(|(_, number)| self.rows.get(number))
     }
 
+    /// Those of a subscriber that were put off before the clock was set back.
+    fn overlong(&self, subscriber: &str, now: Timestamp) -> impl Iterator<Item = u64> {
+        let open = self.open.get(subscriber).into_iter().flatten().rev();
+        let latest = open.take_while(move |(due, _)| *due > now.plus(CLOCK_LEEWAY));
+        let latest = latest.take(LATEST_LOOK).filter_map(|(_, number)| self.rows.get(number));
+        let overlong =
+            latest.filter(move |row| is_overlong(row.state, row.attempts, row.due.since(now)));
+        overlong.map(|row| row.number)
+    }
+
     /// True if a host has something due soon for one of its subscribers.
     pub(super) fn keep_host(&self, subscribers: &BTreeSet<String>) -> bool {
         let mut open = subscribers.iter().flat_map(|one| self.open_of(one));
@@ -134,7 +145,15 @@ impl DispatchTable {
 }
 
 impl State {
-    pub(super) fn next_dispatch(&self, subscribers: &BTreeSet<String>) -> Option<Timestamp> {
+    pub(super) fn next_dispatch(
+        &self,
+        subscribers: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let mut overlong = subscribers.iter().flat_map(|one| self.dispatches.overlong(one, now));
+        if overlong.next().is_some() {
+            return Some(Timestamp(0));
+        }
         let open = subscribers.iter().flat_map(|one| self.dispatches.open_of(one));
         open.map(|row| if self.is_left(row) { Timestamp(0) } else { row.due }).min()
     }
@@ -150,6 +169,13 @@ impl State {
         for number in left {
             self.dispatches.alter(number, |row| {
                 (row.state, row.taken_by, row.due) = (DispatchState::Pending, None, Timestamp(0));
+            });
+        }
+        let overlong: Vec<u64> = self.dispatches.overlong(&claim.subscriber, claim.now).collect();
+        for number in overlong {
+            self.dispatches.alter(number, |row| {
+                let is_taken = row.state == DispatchState::Taken;
+                row.due = if is_taken { claim.until } else { Timestamp(0) };
             });
         }
         let open = self.dispatches.open_of(&claim.subscriber);

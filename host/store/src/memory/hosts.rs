@@ -69,4 +69,8 @@ impl Hosts for MemoryStore {
     fn silence(&self, host: &HostId) -> Option<Duration> {
         self.lock().hosts.contains_key(host).then_some(Duration::ZERO)
     }
+
+    fn abandon(&self, host: &HostId) {
+        self.forget(host);
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::list::{Cursor, ListFilter, Scope, TreeQuery};
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 
@@ -27,10 +27,17 @@ impl ListKey {
     pub(super) fn of(scope: &Scope, filter: &ListFilter) -> Self {
         match (&filter.parent_run_id, &filter.root_run_id, &scope.parent_session_id) {
             (Some(parent), _, _) => Self::Parent(parent.clone()),
-            (None, Some(root), _) if filter.counted_only => Self::Counted(root.clone()),
             (None, Some(root), _) => Self::Tree(root.clone()),
             (None, None, Some(session)) => Self::Session(scope.tenant.clone(), session.clone()),
             (None, None, None) => Self::Tenant(scope.tenant.clone()),
+        }
+    }
+
+    /// The listing of the runs of a tree.
+    pub(super) fn of_tree(query: &TreeQuery) -> Self {
+        match query.counted_only {
+            true => Self::Counted(query.root_run_id.clone()),
+            false => Self::Tree(query.root_run_id.clone()),
         }
     }
 }
@@ -60,6 +67,12 @@ impl Lists {
     /// A run that ended counts no longer in its tree.
     pub(super) fn settle(&mut self, run: &Run) {
         self.remove_from(&ListKey::Counted(run.spec.root_run_id.clone()), run);
+    }
+
+    /// True for a run that counts in its tree.
+    pub(super) fn counts(&self, run: &Run) -> bool {
+        let list = self.0.get(&ListKey::Counted(run.spec.root_run_id.clone()));
+        list.is_some_and(|list| list.contains(&(run.state.updated_at, run.id().clone())))
     }
 
     fn remove_from(&mut self, key: &ListKey, run: &Run) {

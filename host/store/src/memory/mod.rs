@@ -26,7 +26,7 @@ use taskrun_journal::delivery::Report;
 use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{HostId, RunId, Seq};
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, EndedRun, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
@@ -255,6 +255,25 @@ impl Store for MemoryStore {
         Ok(self.lock().list(scope, filter, after, limit.max(1)))
     }
 
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError> {
+        Ok(self.lock().ended(scope, filter, before, limit))
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        Ok(self.lock().tree(query, after, limit.max(1)))
+    }
+
     async fn read(
         &self,
         id: &RunId,
@@ -311,8 +330,9 @@ impl Dispatches for MemoryStore {
     async fn next_dispatch(
         &self,
         subscribers: &BTreeSet<String>,
+        now: Timestamp,
     ) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.lock().next_dispatch(subscribers))
+        Ok(self.lock().next_dispatch(subscribers, now))
     }
 
     async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {

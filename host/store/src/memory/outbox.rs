@@ -165,14 +165,6 @@ impl Outbox {
         self.reports.get(run).map(|row| row.report.state)
     }
 
-    /// True if an open run was told of the outcome of this one, or somebody is made to look for it.
-    pub(super) fn is_needed(&self, run: &RunId) -> bool {
-        self.reports.get(run).is_some_and(|row| {
-            let looks = row.report.due.is_some() || row.waits_for.is_some();
-            row.report.state == ReportState::Taken || looks
-        })
-    }
-
     pub(super) fn remove(&mut self, run: &RunId) {
         if let Some(row) = self.reports.remove(run) {
             self.unindex(&row);
@@ -367,16 +359,34 @@ impl State {
 
     /// Keeps the report of a run that has ended, if there is somebody to be told.
     pub(super) fn report(&mut self, run: &Run, request: &ReportRequest) {
-        let ended = |key| self.timelines.get(&key).is_some_and(|known| known.ended_at.is_some());
-        let has_ended = schedule::conversation_key(&run.spec).is_some_and(ended);
+        let has_open_session = self.is_session_open(&run.spec);
         let Delivery { above, conversation, .. } = &request.delivery;
-        let conversation = conversation.as_ref().filter(|_| !has_ended);
+        let conversation = conversation.as_ref().filter(|_| has_open_session);
         let nearest = above.iter().find(|id| self.is_open(id));
         if request.is_wanted(nearest, conversation.is_some()) {
             let delay = request.delay.filter(|_| conversation.is_some());
             let look = self.look(nearest, delay, run.state.updated_at, Some(Duration::ZERO));
             self.outbox.add(&run.spec, self.timelines.place(), conversation, (request, look));
         }
+    }
+
+    /// True if there is a conversation to which the outcome of a run may come, whose session has not
+    /// ended.
+    fn is_session_open(&self, spec: &RunSpec) -> bool {
+        schedule::conversation_key(spec).is_some_and(|key| {
+            self.timelines.get(&key).is_none_or(|known| known.ended_at.is_none())
+        })
+    }
+
+    /// True if an open run was told of the outcome of this one, or somebody is made to look for it, or
+    /// a run of a conversation may still be told.
+    pub(super) fn is_outcome_needed(&self, run: &Run) -> bool {
+        self.outbox.reports.get(run.id()).is_some_and(|row| {
+            let looks = row.report.due.is_some() || row.waits_for.is_some();
+            let is_pending = row.report.state == ReportState::Pending;
+            let is_on_its_way = row.report.state == ReportState::Taken || looks;
+            is_on_its_way || is_pending && self.is_session_open(&run.spec)
+        })
     }
 
     pub(super) fn reports(&self, query: &ReportQuery, after: u64, limit: usize) -> Vec<Report> {

@@ -39,9 +39,10 @@ impl State {
             }
             let root = &spec.root_run_id;
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
+                || self.is_beneath_open(run)
                 || spec.entries.iter().any(|id| self.is_open(id))
                 || self.is_continued_by_open(run)
-                || self.outbox.is_needed(id)
+                || self.is_outcome_needed(run)
                 || self.dispatches.is_open(id)
             {
                 kept += 1;
@@ -63,6 +64,24 @@ impl State {
             }
         }
         ancestors
+    }
+
+    /// True if a run above this one is open, which may want its result, and to whose budget it counts.
+    /// One that counts no longer in its tree is needed by nobody there: its use stands in the record of
+    /// the run that left it behind.
+    fn is_beneath_open(&self, run: &Run) -> bool {
+        if !self.lists.counts(run) {
+            return false;
+        }
+        let (mut seen, mut next) = (HashSet::new(), run.spec.parent_run_id.as_ref());
+        while let Some(id) = next.filter(|id| seen.insert(*id)) {
+            let Some(Entry { run, .. }) = self.runs.get(id) else { return false };
+            if !run.status().is_terminal() {
+                return true;
+            }
+            next = run.spec.parent_run_id.as_ref();
+        }
+        false
     }
 
     /// True if a run is continued by one that is open, or that such a one continues.

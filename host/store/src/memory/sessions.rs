@@ -21,6 +21,11 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
+    /// Place of the last event.
+    pub(super) fn last_place(&self) -> u64 {
+        self.place + self.events.len() as u64 - 1
+    }
+
     /// True if it is of a run that is seen under this key.
     fn is_of(&self, key: &SessionKey) -> bool {
         key.scope().admits_spec(&self.spec)
@@ -125,7 +130,7 @@ impl Timelines {
     pub(super) fn last(&self, key: &SessionKey) -> u64 {
         let chunks = self.named.get(&schedule::widest(key)).into_iter().flat_map(BTreeMap::values);
         let last = chunks.rev().find(|chunk| chunk.is_of(key));
-        last.map_or(0, |chunk| chunk.place + chunk.events.len() as u64 - 1)
+        last.map_or(0, Chunk::last_place)
     }
 
     /// The parts of a session that may hold `limit` events after a place.

@@ -99,6 +99,11 @@ pub(super) struct CanceledRun {
 }
 
 impl Entry {
+    /// The place of its last event.
+    fn last_place(&self) -> u64 {
+        self.journal.last().map_or(0, Chunk::last_place)
+    }
+
     /// The parts of the journal that may hold `limit` events after a position.
     pub(super) fn chunks_after(&self, after: Seq, limit: usize) -> Vec<Arc<[EventRecord]>> {
         let ends_before = |chunk: &Chunk| chunk.events.last().is_none_or(|r| r.seq <= after);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use taskrun_journal::dispatch::{
-    AttemptOutcome, Dispatch, DispatchKey, DispatchState, PAUSES, TaskEvent,
+    AttemptOutcome, CLOCK_LEEWAY, Dispatch, DispatchKey, DispatchState, LATEST_LOOK, PAUSES,
+    TaskEvent, is_overlong,
 };
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::Scope;
@@ -92,6 +93,11 @@ const NEXT: &str = "SELECT min(due) FROM dispatches INDEXED BY dispatches_due
 const LEFT: &str = "SELECT number FROM dispatches INDEXED BY dispatches_taken
      WHERE subscriber = ?1 AND state = 1 AND taken_by NOT IN (SELECT id FROM hosts)";
 
+/// Those of a subscriber that are due last, after a time.
+const LATEST: &str = "SELECT number, state = 1, attempts, due
+     FROM dispatches INDEXED BY dispatches_due
+     WHERE subscriber = ?1 AND state < 2 AND due > ?2 ORDER BY due DESC, number DESC LIMIT ?3";
+
 /// Those of a subscriber that are due.
 const DUE: &str = "SELECT number FROM dispatches INDEXED BY dispatches_due
      WHERE subscriber = ?1 AND state < 2 AND due <= ?2 ORDER BY due, number LIMIT ?3";
@@ -103,11 +109,12 @@ const SOON: &str = "SELECT 1 FROM dispatches INDEXED BY dispatches_soon
 pub(crate) fn next(
     db: &Connection,
     subscribers: &BTreeSet<String>,
+    now: Timestamp,
 ) -> Result<Option<Timestamp>, Fault> {
     let (mut next, mut left) = (db.prepare_cached(NEXT)?, db.prepare_cached(LEFT)?);
     let mut first: Option<Timestamp> = None;
     for subscriber in subscribers {
-        if left.exists([subscriber])? {
+        if left.exists([subscriber])? || !overlong(db, subscriber, now)?.is_empty() {
             return Ok(Some(Timestamp(0)));
         }
         let due: Option<i64> = next.query_row([subscriber], |row| row.get(0))?;
@@ -117,11 +124,37 @@ pub(crate) fn next(
     Ok(first)
 }
 
+/// Those of a subscriber that were put off before the clock was set back, and their stages.
+fn overlong(
+    db: &Connection,
+    subscriber: &str,
+    now: Timestamp,
+) -> Result<Vec<(i64, DispatchState)>, Fault> {
+    let mut latest = db.prepare_cached(LATEST)?;
+    let (after, most) = (time(now.plus(CLOCK_LEEWAY)), int(LATEST_LOOK as u64));
+    let mut rows = latest.query(params![subscriber, after, most])?;
+    let mut overlong = Vec::new();
+    while let Some(row) = rows.next()? {
+        let is_taken: bool = row.get(1)?;
+        let state = if is_taken { DispatchState::Taken } else { DispatchState::Pending };
+        let due = Timestamp(unbits(row.get(3)?));
+        if is_overlong(state, row.get(2)?, due.since(now)) {
+            overlong.push((row.get(0)?, state));
+        }
+    }
+    Ok(overlong)
+}
+
 pub(crate) fn take(db: &Connection, claim: &DispatchClaim) -> Result<Vec<Dispatch>, Fault> {
     db.prepare_cached(&format!(
         "UPDATE dispatches SET state = 0, taken_by = NULL, due = 0 WHERE number IN ({LEFT})"
     ))?
     .execute([&claim.subscriber])?;
+    for (number, state) in overlong(db, &claim.subscriber, claim.now)? {
+        let due = if state == DispatchState::Taken { claim.until } else { Timestamp(0) };
+        db.prepare_cached("UPDATE dispatches SET due = ?2 WHERE number = ?1")?
+            .execute([number, time(due)])?;
+    }
     let mut due = db.prepare_cached(DUE)?;
     let limit = int(claim.limit as u64);
     let numbers =
@@ -314,6 +347,7 @@ mod tests {
             (NEXT, "dispatches_due (subscriber=?)"),
             (DUE, "dispatches_due (subscriber=? AND due<?)"),
             (LEFT, "dispatches_taken (subscriber=?)"),
+            (LATEST, "dispatches_due (subscriber=? AND due>?)"),
             (SOON, "dispatches_soon (subscriber=?)"),
             (&run, "sqlite_autoindex_dispatches_1 (run=?"),
             (&sql_of(&scope).0, "INTEGER PRIMARY KEY (rowid>?)"),
@@ -323,7 +357,9 @@ mod tests {
             let scans = plan.contains("SCAN d") || plan.contains("SCAN dispatches");
             assert!(plan.contains(index) && !scans, "{question}: {plan}");
         }
-        let due = plan(&db, DUE);
-        assert!(!due.contains("B-TREE"), "{due}");
+        for ordered in [DUE, LATEST] {
+            let plan = plan(&db, ordered);
+            assert!(!plan.contains("B-TREE"), "{ordered}: {plan}");
+        }
     }
 }

@@ -9,21 +9,27 @@
 use std::collections::BTreeSet;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, params_from_iter};
+use rusqlite::{Connection, params_from_iter};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, ENDS_MAX, EndedRun, ListFilter, Page, Scope};
+use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{KeyKind, int, label_key, status_code, time, unbits};
+use super::trees;
 
 /// So many runs are few enough to look at each.
 const FEW: i64 = 1_000;
 
-/// Place of a run in the order of a page, and its number.
-type PageRow = (u64, String, i64);
+/// Place of a run in the order of a page, its number, and the place of its last event among all; 0
+/// where its row has none.
+type PageRow = (u64, String, i64, u64);
+
+/// The columns of a [`PageRow`].
+const PAGE_ROW: &str = "r.updated_at, r.id, r.no, r.last_pos";
 
 /// SQL with the values of its parameters.
 #[derive(Clone, Default)]
@@ -56,7 +62,7 @@ impl Walk {
     /// SQL for the first runs of one status, which comes after the key.
     fn sql(&self, conditions: &Conditions, wanted: usize) -> String {
         format!(
-            "SELECT r.updated_at, r.id, r.no FROM {from} AND {alias}.status = ? AND {conditions}
+            "SELECT {PAGE_ROW} FROM {from} AND {alias}.status = ? AND {conditions}
              ORDER BY {alias}.updated_at DESC, r.id DESC LIMIT {wanted}",
             from = self.from,
             alias = self.alias,
@@ -74,7 +80,62 @@ pub(crate) fn page(
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page, Fault> {
-    let wanted = limit.saturating_add(1);
+    let mut found = first(db, scope, filter, after, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = match found.last() {
+        Some((updated_at, id, ..)) if more => {
+            let id =
+                RunId::new(id).map_err(|error| Fault::Damaged(format!("run {id}: {error}")))?;
+            Some(Cursor { updated_at: Timestamp(*updated_at), id })
+        }
+        Some(_) | None => None,
+    };
+    let runs = found.iter().map(|(_, id, no, _)| admitted(db, scope, filter, (id.as_str(), *no)));
+    Ok(Page { runs: runs.collect::<Result<_, _>>()?, next })
+}
+
+/// The runs that ended last, by the places of their ends; the connection is to be in a transaction.
+///
+/// No index is in that order, as it would cost every end an entry. So the places of those that
+/// changed last by the time of day are looked up, far more than are ever wanted.
+pub(crate) fn ended(
+    db: &Connection,
+    scope: &Scope,
+    filter: &ListFilter,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<Vec<EndedRun>, Fault> {
+    let Some(filter) = filter.of_ended() else { return Ok(Vec::new()) };
+    let mut ends = Vec::new();
+    for (_, id, no, last_pos) in first(db, scope, &filter, None, ENDS_MAX)? {
+        let place = if last_pos > 0 { last_pos } else { last_place(db, &id, no)? };
+        ends.push((place, id, no));
+    }
+    ends.sort_unstable_by(|a, b| b.cmp(a));
+    let earlier =
+        ends.into_iter().filter(|(place, ..)| before.is_none_or(|before| *place < before));
+    let runs = earlier.take(limit).map(|(place, id, no)| {
+        Ok(EndedRun { place, run: admitted(db, scope, &filter, (id.as_str(), no))? })
+    });
+    runs.collect()
+}
+
+/// The place of the last event of a run that was kept as it had ended.
+fn last_place(db: &Connection, id: &str, no: i64) -> Result<u64, Fault> {
+    let mut sql = db.prepare_cached("SELECT max(pos) FROM events WHERE run = ?1")?;
+    let place: Option<i64> = sql.query_row([no], |row| row.get(0))?;
+    place.map(unbits).ok_or_else(|| Fault::Damaged(format!("run {id}: its events are missing")))
+}
+
+/// The first runs that fit, in the order of a page.
+fn first(
+    db: &Connection,
+    scope: &Scope,
+    filter: &ListFilter,
+    after: Option<&Cursor>,
+    wanted: usize,
+) -> Result<Vec<PageRow>, Fault> {
     let tree = tree(db, filter)?;
     let mut found = match few(db, scope, filter)? {
         Some((source, value)) => {
@@ -91,34 +152,30 @@ pub(crate) fn page(
         }
     };
     found.sort_unstable_by(|a, b| b.cmp(a));
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let next = match found.last() {
-        Some((updated_at, id, _)) if more => {
-            let id =
-                RunId::new(id).map_err(|error| Fault::Damaged(format!("run {id}: {error}")))?;
-            Some(Cursor { updated_at: Timestamp(*updated_at), id })
-        }
-        Some(_) | None => None,
-    };
-    let runs = found.iter().map(|(_, id, no)| {
-        let run = run_by_number(db, *no)?;
-        // The columns that were asked are damaged, or the index; nobody is to see by that what is
-        // not his.
-        if run.id().as_str() != id || !scope.admits(&run) || !filter.admits(&run) {
-            return Err(Fault::Damaged(format!("run {id}: its columns say something else")));
-        }
-        Ok(run)
-    });
-    Ok(Page { runs: runs.collect::<Result<_, _>>()?, next })
+    found.truncate(wanted);
+    Ok(found)
+}
+
+/// The run of a row that was found.
+fn admitted(
+    db: &Connection,
+    scope: &Scope,
+    filter: &ListFilter,
+    (id, no): (&str, i64),
+) -> Result<Run, Fault> {
+    let run = run_by_number(db, no)?;
+    // The columns that were asked are damaged, or the index; nobody is to see by that what is not
+    // his.
+    if run.id().as_str() != id || !scope.admits(&run) || !filter.admits(&run) {
+        return Err(Fault::Damaged(format!("run {id}: its columns say something else")));
+    }
+    Ok(run)
 }
 
 /// The key by which the runs of a tree are found.
 enum Tree {
-    /// The runs that count in it.
+    /// The number of the tree, which is less than zero in runs that count there no longer.
     Number(i64),
-    /// These, and those that count no longer.
-    Both(i64),
     /// A run that is alone in its tree.
     Root(RunId),
 }
@@ -126,8 +183,7 @@ enum Tree {
 impl Tree {
     fn condition(&self) -> (&'static str, Value) {
         match self {
-            Self::Number(no) => ("r.tree = ?", Value::Integer(*no)),
-            Self::Both(no) => ("abs(r.tree) = ?", Value::Integer(*no)),
+            Self::Number(no) => ("abs(r.tree) = ?", Value::Integer(*no)),
             // A run further down in a tree is the root of none.
             Self::Root(id) => ("r.tree IS NULL AND r.id = ?", text(id.as_str())),
         }
@@ -136,10 +192,8 @@ impl Tree {
 
 fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
     let Some(root) = &filter.root_run_id else { return Ok(None) };
-    let mut sql = db.prepare_cached("SELECT no FROM trees WHERE root = ?1")?;
-    let number = sql.query_row([root.as_str()], |row| row.get(0)).optional()?;
-    let of = if filter.counted_only { Tree::Number } else { Tree::Both };
-    Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), of)))
+    let number = trees::number(db, root)?;
+    Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), Tree::Number)))
 }
 
 /// The words that have an index, most selective first.
@@ -167,8 +221,7 @@ fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
             alias: "r",
         };
         return match tree {
-            Tree::Number(no) => vec![along(*no)],
-            Tree::Both(no) => vec![along(*no), along(-no)],
+            Tree::Number(no) => vec![along(*no), along(-no)],
             Tree::Root(_) => {
                 let (condition, key) = tree.condition();
                 vec![Walk { from: format!("runs r WHERE {condition}"), key, alias: "r" }]
@@ -307,7 +360,7 @@ fn among_few(
 ) -> Result<Vec<PageRow>, Fault> {
     let codes: Vec<String> = statuses(filter).iter().map(i64::to_string).collect();
     let sql = format!(
-        "SELECT r.updated_at, r.id, r.no FROM {source} AND {} AND r.status IN ({})
+        "SELECT {PAGE_ROW} FROM {source} AND {} AND r.status IN ({})
          ORDER BY r.updated_at DESC, r.id DESC LIMIT {}",
         conditions.sql,
         codes.join(", "),
@@ -340,7 +393,7 @@ fn select(
 ) -> Result<Vec<PageRow>, Fault> {
     let mut sql = db.prepare_cached(sql)?;
     let rows = sql.query_map(params_from_iter(values), |row| {
-        Ok((unbits(row.get(0)?), row.get(1)?, row.get(2)?))
+        Ok((unbits(row.get(0)?), row.get(1)?, row.get(2)?, unbits(row.get(3)?)))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -49,6 +49,7 @@ mod store;
 mod store_path;
 mod sums;
 mod taken;
+mod trees;
 mod waits;
 mod watch;
 mod writer;

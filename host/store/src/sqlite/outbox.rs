@@ -105,12 +105,9 @@ pub(super) fn add(
     request: &ReportRequest,
     (place, at): (u64, Timestamp),
 ) -> Result<(), Fault> {
-    let has_ended = match schedule::conversation_key(spec) {
-        Some(key) => sessions::get(db, &key)?.is_some_and(|known| known.ended_at.is_some()),
-        None => false,
-    };
+    let has_open_session = is_session_open(db, spec)?;
     let Delivery { above, conversation, .. } = &request.delivery;
-    let conversation = conversation.as_ref().filter(|_| !has_ended);
+    let conversation = conversation.as_ref().filter(|_| has_open_session);
     let nearest = nearest_open(db, above)?;
     if !request.is_wanted(nearest.map(|(id, _)| id), conversation.is_some()) {
         return Ok(());
@@ -135,6 +132,13 @@ pub(super) fn add(
         look.waits_for,
     ])?;
     Ok(())
+}
+
+/// True if there is a conversation to which the outcome of a run may come, whose session has not
+/// ended.
+fn is_session_open(db: &Connection, spec: &RunSpec) -> Result<bool, Fault> {
+    let Some(key) = schedule::conversation_key(spec) else { return Ok(false) };
+    Ok(sessions::get(db, &key)?.is_none_or(|known| known.ended_at.is_none()))
 }
 
 /// The first open run of these, with its number.
@@ -352,13 +356,18 @@ pub(super) fn end_session(db: &Connection, ended: &SessionKey) -> Result<(), Fau
     Ok(())
 }
 
-/// True if an open run was told of the outcome of this one, or somebody is made to look for it.
-pub(super) fn is_needed(db: &Connection, no: i64) -> Result<bool, Fault> {
-    let mut needed = db.prepare_cached(
-        "SELECT 1 FROM outbox WHERE run = ?1
-           AND (state = ?2 OR due IS NOT NULL OR waits_for IS NOT NULL)",
+/// True if an open run was told of the outcome of this one, or somebody is made to look for it, or a
+/// run of a conversation may still be told.
+pub(super) fn is_needed(db: &Connection, no: i64, spec: &RunSpec) -> Result<bool, Fault> {
+    let mut report = db.prepare_cached(
+        "SELECT state = ?2 OR due IS NOT NULL OR waits_for IS NOT NULL, state = ?3 FROM outbox
+         WHERE run = ?1",
     )?;
-    Ok(needed.exists([no, TAKEN])?)
+    let report = report.query_row([no, TAKEN, PENDING], |row| Ok((row.get(0)?, row.get(1)?)));
+    let Some((is_on_its_way, is_pending)): Option<(bool, bool)> = report.optional()? else {
+        return Ok(false);
+    };
+    Ok(is_on_its_way || is_pending && is_session_open(db, spec)?)
 }
 
 pub(super) fn remove(db: &Connection, no: i64) -> Result<(), Fault> {

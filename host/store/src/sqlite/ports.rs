@@ -12,7 +12,7 @@ use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
-use taskrun_journal::list::{Cursor, Head, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, EndedRun, Head, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
@@ -35,7 +35,7 @@ use super::store::SqliteStore;
 use super::taken::TakenRow;
 use super::watch::SqliteWatch;
 use super::{
-    artifacts, dispatches, list, outbox, pins, policies, prospect, removal, row, sessions,
+    artifacts, dispatches, list, outbox, pins, policies, prospect, removal, row, sessions, trees,
 };
 use crate::wake::Written;
 
@@ -195,6 +195,27 @@ impl Store for SqliteStore {
         self.readers.read(move |db| list::page(db, &scope, &filter, after.as_ref(), limit)).await
     }
 
+    async fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<Vec<EndedRun>, StoreError> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.readers.read(move |db| list::ended(db, &scope, &filter, before, limit)).await
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        let (query, limit) = (query.clone(), limit.max(1));
+        self.readers.read(move |db| trees::page(db, &query, after, limit)).await
+    }
+
     async fn read(
         &self,
         id: &RunId,
@@ -237,8 +258,7 @@ impl Store for SqliteStore {
     }
 
     fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
-        let waker = self.watcher.waker().clone();
-        Box::new(SqliteWatch { watch: self.wakes.watch(id), waker })
+        Box::new(SqliteWatch { watch: self.wakes.watch(id), waker: self.watcher.waker().clone() })
     }
 
     async fn work(&self) {
@@ -272,9 +292,10 @@ impl Dispatches for SqliteStore {
     async fn next_dispatch(
         &self,
         subscribers: &BTreeSet<String>,
+        now: Timestamp,
     ) -> Result<Option<Timestamp>, StoreError> {
         let subscribers = subscribers.clone();
-        self.readers.read(move |db| dispatches::next(db, &subscribers)).await
+        self.readers.read(move |db| dispatches::next(db, &subscribers, now)).await
     }
 
     async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {

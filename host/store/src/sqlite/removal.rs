@@ -111,7 +111,7 @@ fn candidates_of(
 ) -> Result<Vec<Candidate>, Fault> {
     let part = |status| {
         format!(
-            "SELECT updated_at, no, tree, id FROM runs {index} = ?1 AND status = {status}
+            "SELECT updated_at, no, tree, id, parent FROM runs {index} = ?1 AND status = {status}
                AND updated_at < ?2 AND (?3 IS NULL OR tenant = ?3)
                AND (?4 IS NULL OR session = ?4 OR root_session = ?4)
                AND (?5 IS NULL OR owner = ?5) AND (?6 IS NULL OR app = ?6)"
@@ -134,10 +134,11 @@ fn candidates_of(
     while removable < removal.limit
         && let Some(row) = rows.next()?
     {
+        // The questions for which a run is read come last.
         let kept = is_ancestor_of_open(db, row, open_ancestors)?
-            || is_needed_by_open(db, row.get(1)?)?
-            || outbox::is_needed(db, row.get(1)?)?
-            || dispatches::is_open(db, row.get(1)?)?;
+            || is_beneath_open(db, row)?
+            || dispatches::is_open(db, row.get(1)?)?
+            || is_needed(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -158,14 +159,35 @@ fn is_ancestor_of_open(
     Ok(ancestors.contains(&id))
 }
 
-/// True if a run is a batch and one of its entries is open, or an open run continues it. One that is
-/// damaged is not asked.
-fn is_needed_by_open(db: &Connection, no: i64) -> Result<bool, Fault> {
+/// True if a run above this one is open, which may want its result, and to whose budget it counts.
+/// One that counts no longer in its tree is needed by nobody there: its use stands in the record of
+/// the run that left it behind.
+fn is_beneath_open(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
+    if row.get::<_, Option<i64>>(2)?.is_some_and(|tree| tree < 0) {
+        return Ok(false);
+    }
+    let Some(parent) = row.get::<_, Option<String>>(4)? else { return Ok(false) };
+    // `UNION` keeps one row of each run, so that the walk ends whatever the rows say.
+    let mut open = db.prepare_cached(
+        "WITH RECURSIVE above (id, parent, status) AS (
+            SELECT id, parent, status FROM runs WHERE id = ?1 UNION
+            SELECT r.id, r.parent, r.status FROM above a CROSS JOIN runs r ON r.id = a.parent)
+         SELECT 1 FROM above WHERE status < ?2 LIMIT 1",
+    )?;
+    Ok(open.exists(params![parent, TERMINAL])?)
+}
+
+/// True if somebody is to be told of the outcome of a run, or the run is a batch one of whose entries
+/// is open, or an open run continues it. One that is damaged is not asked.
+fn is_needed(db: &Connection, no: i64) -> Result<bool, Fault> {
     let run = match run_by_number(db, no) {
         Ok(run) => run,
         Err(Fault::Damaged(_)) => return Ok(false),
         Err(fault @ Fault::Sqlite(_)) => return Err(fault),
     };
+    if outbox::is_needed(db, no, &run.spec)? {
+        return Ok(true);
+    }
     let mut open = db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND status < ?2")?;
     for entry in &run.spec.entries {
         if open.exists(params![entry.as_str(), TERMINAL])? {

@@ -1,20 +1,18 @@
 //! Runs that count no longer in their tree: their column `tree` is the number of it, less than zero.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 use taskrun_journal::ids::RunId;
 
 use super::fault::Fault;
-use super::outbox;
 use super::schema::TERMINAL;
+use super::{outbox, trees};
 
 /// Has runs that ended count no longer in the tree of this root, and their reports be delivered.
 pub(super) fn settle(db: &Connection, root: &RunId, runs: &[RunId]) -> Result<(), Fault> {
     if runs.is_empty() {
         return Ok(());
     }
-    let mut tree = db.prepare_cached("SELECT no FROM trees WHERE root = ?1")?;
-    let tree: Option<i64> = tree.query_row([root.as_str()], |row| row.get(0)).optional()?;
-    let Some(tree) = tree else { return Ok(()) };
+    let Some(tree) = trees::number(db, root)? else { return Ok(()) };
     let mut leave = db.prepare_cached(
         "UPDATE runs SET tree = -tree WHERE id = ?1 AND tree = ?2 AND status >= ?3",
     )?;

@@ -3,7 +3,7 @@
 use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken, Strategy};
 use taskrun_journal::dispatch::{AttemptOutcome, DispatchState, Subscription, TaskEvent};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::list::{Cursor, EndedRun, ListFilter, Scope, TreeQuery};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
@@ -94,7 +94,22 @@ pub(crate) async fn answer(
                 since: since.map(Timestamp),
                 ..ListFilter::default()
             };
-            all_pages(store, &scope, &filter, *limit).await
+            let mut said = all_pages(store, &scope, &filter, *limit).await;
+            if let Some(root) = filter.root_run_id {
+                let tenant = scope.tenant;
+                let all = TreeQuery { tenant, root_run_id: root, counted_only: false };
+                said.push_str(&format!("{:?}\n", runs_of_tree(store, &all, *limit).await));
+                let counted = TreeQuery { counted_only: true, ..all };
+                said.push_str(&format!("{:?}\n", runs_of_tree(store, &counted, *limit).await));
+            }
+            said
+        }
+        Step::Ended { owner, session, status, limit } => {
+            let mut scope = Scope::tenant("acme");
+            scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
+            scope.parent_session_id = session.map(|session| format!("s-{session}"));
+            let filter = ListFilter { status: status.clone(), ..ListFilter::default() };
+            all_ends(store, &scope, &filter, *limit).await
         }
         Step::Read { id: run, after, limit } => {
             format!("{:?}", store.read(&id(*run), *after, *limit).await)
@@ -161,7 +176,7 @@ pub(crate) async fn answer(
         }
         Step::NextDispatch { subscribers } => {
             let subscribers = subscribers.iter().map(|one| subscriber(*one)).collect();
-            format!("{:?}", store.next_dispatch(&subscribers).await)
+            format!("{:?}", store.next_dispatch(&subscribers, Timestamp(now)).await)
         }
         Step::TakeDispatches { subscriber: one, host: h, limit } => {
             let claim = DispatchClaim {
@@ -379,6 +394,19 @@ async fn all_pages(store: &dyn Both, scope: &Scope, filter: &ListFilter, limit: 
         cursor = page.next;
         if cursor.is_none() {
             return said;
+        }
+    }
+}
+
+/// The runs that ended without their places, which are each store's own.
+async fn all_ends(store: &dyn Both, scope: &Scope, filter: &ListFilter, limit: usize) -> String {
+    let (mut said, mut before) = (String::new(), None);
+    loop {
+        let ended = store.ended(scope, filter, before, limit).await.expect("answers");
+        let Some(last) = ended.last() else { return said };
+        before = Some(last.place);
+        for EndedRun { run, .. } in &ended {
+            said.push_str(&format!("{run:?}\n"));
         }
     }
 }

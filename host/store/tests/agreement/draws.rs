@@ -152,6 +152,13 @@ fn lists_of_ended() -> impl Strategy<Value = Step> {
     )
 }
 
+/// Runs in the order of their ends.
+fn ended() -> impl Strategy<Value = Step> {
+    let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
+    (option::of(0..2_u8), option::of(0..2_u8), status, 1..5_usize)
+        .prop_map(|(owner, session, status, limit)| Step::Ended { owner, session, status, limit })
+}
+
 fn claim_steps() -> impl Strategy<Value = ClaimStep> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
@@ -179,6 +186,7 @@ pub(crate) fn steps_to_ends() -> impl Strategy<Value = Vec<Step>> {
         1 => changes().prop_map(Step::Append),
         1 => removals().prop_map(Step::Remove),
         8 => lists_of_ended(),
+        4 => ended(),
     ];
     vec(step, 40..120)
 }
@@ -237,6 +245,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Repeat),
         2 => lists(),
         2 => lists_of_ended(),
+        1 => ended(),
         1 => read.prop_map(|(id, after, limit)| Step::Read { id, after, limit }),
         3 => (any::<u8>(), 0..ARTIFACTS).prop_map(|(run, number)| Step::Artifact { run, number }),
         2 => removals().prop_map(Step::Remove),

@@ -48,6 +48,12 @@ pub(crate) enum Step {
         since: Option<u64>,
         limit: usize,
     },
+    Ended {
+        owner: Option<u8>,
+        session: Option<u8>,
+        status: Vec<Status>,
+        limit: usize,
+    },
     Read {
         id: u8,
         after: u64,

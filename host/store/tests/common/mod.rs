@@ -15,6 +15,7 @@ use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::list::TreeQuery;
 use taskrun_journal::machine;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::message::Usage;
@@ -335,6 +336,20 @@ pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
     }
 }
 
+/// The runs of a tree, read in pages of so many.
+pub(crate) async fn runs_of_tree(store: &dyn Both, query: &TreeQuery, limit: usize) -> Vec<Run> {
+    let (mut runs, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.tree(query, after, limit).await.expect("reads");
+        assert!(page.runs.len() <= limit.max(1), "{} runs on a page", page.runs.len());
+        runs.extend(page.runs);
+        after = page.next;
+        if after.is_none() {
+            return runs;
+        }
+    }
+}
+
 pub(crate) fn ids(runs: &[Run]) -> Vec<&str> {
     runs.iter().map(|run| run.id().as_str()).collect()
 }
@@ -364,11 +379,14 @@ pub(crate) async fn spin_until_async(mut check: impl FnMut() -> bool) {
 }
 
 /// A process that could not mount a small disk may have no mounts of its own, and failed for no other
-/// reason.
+/// reason. That the test did nothing is said past what is captured of tests that pass.
 pub(crate) fn assert_mounts_are_refused(output: &std::process::Output) {
     let why = String::from_utf8_lossy(&output.stderr);
     let refusals =
         ["not permitted", "ermission denied", "No space left on device", "Invalid argument"];
     assert!(refusals.iter().any(|refusal| why.contains(refusal)), "{why}");
-    println!("not so here: {why}");
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    let said = format!("{name} DID NOTHING: this process may have no mounts of its own: {why}\n");
+    std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).expect("somebody hears it");
 }

@@ -1,7 +1,7 @@
 //! Dispatches of runs to subscribers outside.
 
 use taskrun_journal::dispatch::{
-    AttemptOutcome, Dispatch, DispatchState, PAUSES, Subscription, TaskEvent,
+    AttemptOutcome, CLOCK_LEEWAY, Dispatch, DispatchState, PAUSES, Subscription, TaskEvent,
 };
 use taskrun_journal::store::{DispatchClaim, DispatchQuery, ReportChange, Stay};
 
@@ -28,7 +28,11 @@ fn names(subscribers: &[&str]) -> BTreeSet<String> {
 }
 
 async fn next_due(f: &Fixture, subscribers: &[&str]) -> Option<u64> {
-    let next = f.store.next_dispatch(&names(subscribers)).await.expect("answers");
+    next_due_at(f, subscribers, 2_000).await
+}
+
+async fn next_due_at(f: &Fixture, subscribers: &[&str], now: u64) -> Option<u64> {
+    let next = f.store.next_dispatch(&names(subscribers), Timestamp(now)).await.expect("answers");
     next.map(|at| at.0)
 }
 
@@ -171,6 +175,33 @@ pub(crate) async fn a_failed_attempt_is_made_again_until_it_is_a_dead_letter(f: 
     assert_eq!(next_due(f, &[ONE]).await, Some(0));
     assert!(f.store.change_dispatch(one.number, ReportChange::Drop).await.expect("answers"));
     assert!(of_run(f, "r").await.is_empty());
+}
+
+pub(crate) async fn a_clock_that_was_set_back_makes_no_pause_longer(f: &Fixture) {
+    registered(f, "h").await;
+    registered(f, "other").await;
+    create(&*f.store, RunSpec { created_at: Timestamp(10_000_000), ..all("r") }).await;
+    let leeway = u64::try_from(CLOCK_LEEWAY.as_millis()).expect("a short time");
+    // It is due at once, and hosts read the clock one after the other.
+    let now = 10_000_000 - leeway;
+    assert!(take(f, claim("h", now)).await.is_empty());
+    assert_eq!(next_due_at(f, &[ONE], now).await, Some(10_000_000));
+    let now = now - 1;
+    assert_eq!(next_due_at(f, &[ONE], now).await, Some(0));
+    let one = take(f, claim("h", now)).await.remove(0);
+    // A pause of five seconds.
+    assert!(settle(f, one.number, "h", failed_until(Some(now + 5_000))).await);
+    let now = now - leeway;
+    assert!(take(f, claim("h", now)).await.is_empty(), "the pause may not be over");
+    let now = now - 1;
+    assert_eq!(next_due_at(f, &[ONE], now).await, Some(0));
+    assert_eq!(take(f, claim("h", now)).await.len(), 1);
+    // Whoever has it keeps it for as long as a host may.
+    let now = now - leeway - 1;
+    assert_eq!(next_due_at(f, &[ONE], now).await, Some(0));
+    assert!(take(f, claim("other", now)).await.is_empty());
+    assert_eq!(next_due_at(f, &[ONE], now).await, Some(now + 90_000));
+    assert_eq!(take(f, claim("other", now + 90_000)).await.len(), 1);
 }
 
 pub(crate) async fn a_host_stays_for_dispatches_that_are_due_soon(f: &Fixture) {

@@ -33,6 +33,19 @@ pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture
     assert_eq!(f.store.hosts().await.expect("lists"), [b]);
 }
 
+pub(crate) async fn a_host_that_is_abandoned_is_dead_at_once(f: &Fixture) {
+    create(&*f.store, spec("a")).await;
+    let (lives, gone) = (host_id("lives"), host_id("gone"));
+    for host in [&lives, &gone] {
+        f.store.register(host_of(host, PIN)).await.expect("registers");
+    }
+    claim_one(&*f.store, "gone").await;
+    f.store.abandon(&gone);
+    assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&lives, PIN)]);
+    assert_eq!(f.store.silence(&gone), None);
+    assert_eq!(ids(&f.store.orphans(10).await.expect("answers")), ["a"]);
+}
+
 pub(crate) async fn runs_of_dead_hosts_are_orphans(f: &Fixture) {
     for id in ["a", "b", "c", "d"] {
         create(&*f.store, spec(id)).await;

@@ -193,6 +193,51 @@ pub(crate) async fn pages_join_without_gaps_while_runs_change(f: &Fixture) {
     }
 }
 
+pub(crate) async fn a_tree_is_read_whole_while_all_of_its_runs_change(f: &Fixture) {
+    let root = create(&*f.store, spec("root")).await;
+    let names: Vec<String> = (0..200).map(|n| format!("r-{n:03}")).collect();
+    for name in names.iter().rev() {
+        create(&*f.store, child(name, &root.spec)).await;
+    }
+    for query in [TreeQuery::of(&root.spec), TreeQuery::counted(&root.spec)] {
+        let first = f.store.tree(&query, None, 100).await.expect("reads");
+        let (mut runs, mut after) = (first.runs, first.next);
+        assert_eq!(runs.len(), 100);
+        let mut changed = 0;
+        while after.is_some() {
+            // One that was not shown changes, and those that were: they come first in a listing.
+            changed += f.store.claim(wish("h", 60, 5_000)).await.expect("claims").len();
+            let page = f.store.tree(&query, after, 50).await.expect("reads");
+            runs.extend(page.runs);
+            after = page.next;
+        }
+        assert!(changed >= 60 || query.counted_only, "{changed} runs changed meanwhile");
+        let in_order = ["root"].into_iter().chain(names.iter().rev().map(String::as_str));
+        assert!(ids(&runs).into_iter().eq(in_order), "each once: {:?}", ids(&runs));
+    }
+}
+
+pub(crate) async fn a_tree_is_that_of_its_first_run_and_tenant(f: &Fixture) {
+    let root = create(&*f.store, spec("root")).await;
+    let alone = create(&*f.store, spec("alone")).await;
+    let inner = create(&*f.store, child("inner", &root.spec)).await;
+    create(&*f.store, child("low", &inner.spec)).await;
+    let of_root = TreeQuery::of(&root.spec);
+    let table: [(TreeQuery, &[&str]); 5] = [
+        (of_root.clone(), &["root", "inner", "low"]),
+        (TreeQuery::of(&inner.spec), &["root", "inner", "low"]),
+        (TreeQuery::of(&alone.spec), &["alone"]),
+        (TreeQuery { root_run_id: run_id("inner"), ..of_root.clone() }, &[]),
+        (TreeQuery { tenant: "other".to_owned(), ..of_root }, &[]),
+    ];
+    for (all, expected) in table {
+        let counted = TreeQuery { counted_only: true, ..all.clone() };
+        for query in [all, counted] {
+            assert_eq!(ids(&runs_of_tree(&*f.store, &query, 2).await), expected, "{query:?}");
+        }
+    }
+}
+
 pub(crate) async fn a_page_that_is_just_full_has_no_next(f: &Fixture) {
     for id in ["a", "b"] {
         create(&*f.store, spec(id)).await;
@@ -200,4 +245,41 @@ pub(crate) async fn a_page_that_is_just_full_has_no_next(f: &Fixture) {
     let (scope, filter) = (Scope::tenant("acme"), ListFilter::default());
     let page = f.store.list(&scope, &filter, None, 2).await.expect("lists");
     assert_eq!((page.runs.len(), page.next), (2, None));
+}
+
+pub(crate) async fn ends_come_in_the_order_of_their_durability_whatever_the_clock_said(
+    f: &Fixture,
+) {
+    for (id, at) in [("a", 9_000), ("b", 3_000), ("c", 5_000)] {
+        create(&*f.store, spec(id)).await;
+        let run = claim_one(&*f.store, "h").await;
+        append(&*f.store, next(&run, 50, at, end())).await;
+    }
+    // One that is kept as it has ended.
+    let mut new = new_run(spec("kept"));
+    let canceled = machine::decide::cancel(&new.run, StopReason::CanceledByOwner, None);
+    let Append { run, events, .. } = next(&new.run, 60, 4_000, canceled);
+    new.events.extend(events.into_records().iter().cloned());
+    new.run = Arc::unwrap_or_clone(run);
+    let created = f.store.create(new).await.expect("answers");
+    assert!(created.is_new(), "{created:?}");
+    create(&*f.store, RunSpec { created_at: Timestamp(10_000), ..spec("open") }).await;
+    let ended = async |scope: &Scope, status: &[Status], before, limit| {
+        let filter = ListFilter { status: status.to_vec(), ..ListFilter::default() };
+        let ended = f.store.ended(scope, &filter, before, limit).await.expect("answers");
+        let ids: Vec<_> = ended.iter().map(|one| one.run.id().to_string()).collect();
+        (ids, ended.last().map(|last| last.place))
+    };
+    let tenant = Scope::tenant("acme");
+    let session = tenant.clone().session("s-1");
+    for scope in [&tenant, &session] {
+        let (ids, place) = ended(scope, &[], None, 2).await;
+        assert_eq!(ids, ["kept", "c"]);
+        assert_eq!(ended(scope, &[], place, 9).await.0, ["b", "a"]);
+    }
+    let (completed, queued) = (Status::Completed, Status::Queued);
+    assert_eq!(ended(&session, &[queued, completed], None, 9).await.0, ["c", "b", "a"]);
+    assert_eq!(ended(&session, &[queued], None, 9).await, (Vec::new(), None));
+    assert_eq!(ended(&session, &[Status::Failed], None, 9).await, (Vec::new(), None));
+    assert_eq!(ended(&tenant.session("s-2"), &[], None, 9).await, (Vec::new(), None));
 }

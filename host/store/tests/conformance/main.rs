@@ -32,7 +32,7 @@ use common::*;
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
-use taskrun_journal::list::{Cursor, Head, ListFilter, Scope};
+use taskrun_journal::list::{Cursor, Head, ListFilter, Scope, TreeQuery};
 use taskrun_journal::machine;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::pin::{Pins, Ready};
@@ -104,7 +104,8 @@ promises!(
     what_was_taken_or_delivered_is_not_changed_by_people,
     the_end_of_a_session_makes_dead_letters_of_its_own_reports,
     an_ended_session_is_no_conversation,
-    a_report_keeps_its_run_while_it_is_taken_and_goes_with_it;
+    a_report_keeps_its_run_while_it_is_taken_and_goes_with_it,
+    a_pending_report_keeps_its_run_while_somebody_can_be_told;
     continuations:
     of_a_run_and_the_one_that_continues_it_the_last_end_is_told,
     what_was_told_stays_told_when_its_run_is_continued;
@@ -114,6 +115,7 @@ promises!(
     a_dispatch_is_given_to_one_host,
     what_a_dead_host_took_is_due_at_once,
     a_failed_attempt_is_made_again_until_it_is_a_dead_letter,
+    a_clock_that_was_set_back_makes_no_pause_longer,
     a_host_stays_for_dispatches_that_are_due_soon,
     a_run_stays_until_its_subscribers_were_told,
     what_is_to_be_handed_over_is_forgotten_for_one_session,
@@ -140,6 +142,7 @@ promises!(
     queue:
     claims_take_the_highest_priority_and_then_the_oldest,
     a_claim_records_what_the_state_machine_decides,
+    a_claim_is_no_earlier_than_what_came_before_it,
     a_claim_takes_only_what_is_ready_in_the_order_of_the_queue,
     a_run_that_is_kept_with_a_claim_is_taken_at_once,
     a_claim_that_comes_with_a_run_takes_what_comes_first,
@@ -166,10 +169,14 @@ promises!(
     filters_and_scopes_admit_what_they_say,
     runs_are_listed_by_the_reason_for_which_they_ended,
     pages_join_without_gaps_while_runs_change,
-    a_page_that_is_just_full_has_no_next;
+    a_tree_is_read_whole_while_all_of_its_runs_change,
+    a_tree_is_that_of_its_first_run_and_tenant,
+    a_page_that_is_just_full_has_no_next,
+    ends_come_in_the_order_of_their_durability_whatever_the_clock_said;
     hosts:
     a_host_retires_beside_what_it_cannot_execute,
     hosts_are_listed_from_registration_to_retirement,
+    a_host_that_is_abandoned_is_dead_at_once,
     runs_of_dead_hosts_are_orphans,
     runs_that_need_no_host_are_no_orphans,
     a_host_stays_for_work_that_cannot_be_had_yet,
@@ -284,6 +291,7 @@ promises!(
     what_is_beneath_a_run_of_a_session_goes_with_it,
     a_dry_run_removes_nothing_and_says_what_would_be,
     a_run_above_an_open_one_stays,
+    what_is_beneath_an_open_run_stays_until_that_leaves_it_behind,
     removed_runs_count_no_more_in_their_tree,
     a_key_that_was_given_on_stays_when_its_first_run_goes,
     the_end_of_a_removed_run_still_counts,

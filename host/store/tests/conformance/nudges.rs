@@ -4,7 +4,7 @@ use taskrun_journal::delivery::{Conversation, Delivery, HOPS_MAX, ReportState, S
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::store::{ReportChange, ReportQuery, Stay};
 
-use super::outbox::{conversation, ended, held, report, tell};
+use super::outbox::{conversation, ended, held, report, round_ended, tell};
 use super::*;
 
 /// The buffer of the strategy of these tests.
@@ -89,6 +89,8 @@ pub(crate) async fn a_report_waits_for_who_is_above_a_run_that_was_removed(f: &F
     let deep = held(f, nudging("deep", &above)).await;
     append(&*f.store, next(&deep, 60, 9_500, end())).await;
     append(&*f.store, next(&middle, 70, 4_000, end())).await;
+    let left_behind = vec![round_ended(&["middle"])];
+    let upper = append(&*f.store, next(&upper, 75, 4_500, left_behind)).await;
     let removed = f.store.remove(all_before(5_000)).await.expect("removes");
     assert_eq!(removed.runs, 1);
     append(&*f.store, next(&upper, 80, 6_000, end())).await;

@@ -62,6 +62,19 @@ fn in_conversation(conversation: Conversation, owner: &str) -> ReportQuery {
     ReportQuery::Conversation { tenant: "acme".to_owned(), owner_user_id, conversation }
 }
 
+/// The first round of a run ends, which leaves these behind.
+pub(super) fn round_ended(settled: &[&str]) -> Event {
+    let runs = settled.iter().map(|run| run_id(run)).collect();
+    let settled = Settled { runs, usage: Usage::default() };
+    Event::RoundEnded {
+        round: 1,
+        prompt: "go on".to_owned(),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(Checkpoint { settled, ..Checkpoint::default() }),
+    }
+}
+
 /// The run is told of others.
 pub(super) async fn tell(
     f: &Fixture,
@@ -147,8 +160,10 @@ pub(crate) async fn there_is_no_report_where_nobody_is_to_be_told(f: &Fixture) {
     append(&*f.store, next(&person, 86, 2_950, canceled)).await;
     append(&*f.store, next(&parent, 90, 3_100, end())).await;
     append(&*f.store, next(&late, 92, 3_200, end())).await;
-    assert_eq!(state(f, "early").await, Some(ReportState::Pending));
-    assert_eq!(state(f, "late").await, None, "nobody above it is open, and no conversation");
+    for id in ["early", "late"] {
+        let kept = report(f, id).await.map(|report| (report.state, report.due));
+        assert_eq!(kept, Some((ReportState::Pending, None)), "another run may continue the parent");
+    }
     assert_eq!(state(f, "known").await, None);
     assert_eq!(state(f, "person").await, Some(ReportState::Pending));
 }
@@ -356,6 +371,25 @@ pub(crate) async fn a_report_keeps_its_run_while_it_is_taken_and_goes_with_it(f:
     assert_eq!(report(f, "a").await, None);
 }
 
+pub(crate) async fn a_pending_report_keeps_its_run_while_somebody_can_be_told(f: &Fixture) {
+    let parent = held(f, spec("p")).await;
+    ended(f, told_above("above", &parent.spec), end()).await;
+    for id in ["a", "b"] {
+        ended(f, delivered(id, &parent.spec), end()).await;
+    }
+    append(&*f.store, next(&parent, 70, 3_100, end())).await;
+    let taker = held(f, spec("taker")).await;
+    let (taking, _) = tell(f, &taker, 100, &["b"]).await;
+    let removed = f.store.remove(all_before(9_000)).await.expect("removes");
+    assert_eq!((removed.runs, removed.kept), (2, 2), "nobody can be told of one any more");
+    assert_eq!(found(f, &in_conversation(conversation(), "ann")).await, ["a"]);
+    f.store.end_session(&session_key(), Timestamp(5_000)).await.expect("ends");
+    append(&*f.store, next(&taking.run, 110, 4_000, failed())).await;
+    assert_eq!(state(f, "b").await, Some(ReportState::Pending), "it was given back");
+    let removed = f.store.remove(all_before(9_000)).await.expect("removes");
+    assert_eq!((removed.runs, removed.kept), (3, 0));
+}
+
 pub(crate) async fn a_run_that_another_leaves_behind_counts_no_longer_and_is_delivered(
     f: &Fixture,
 ) {
@@ -365,36 +399,14 @@ pub(crate) async fn a_run_that_another_leaves_behind_counts_no_longer_and_is_del
     held(f, told_above("c", &parent.spec)).await;
     let (told, outcome) = tell(f, &parent, 80, &["a", "b"]).await;
     assert_eq!(outcome, AppendOutcome::Done);
-    let settled = |runs: &[&str]| Event::RoundEnded {
-        round: 1,
-        prompt: "go on".to_owned(),
-        worked: true,
-        wants_result: false,
-        checkpoint: Box::new(Checkpoint {
-            settled: Settled {
-                runs: runs.iter().map(|run| run_id(run)).collect(),
-                usage: Usage::default(),
-            },
-            ..Checkpoint::default()
-        }),
-    };
     // One that is open counts, whoever says what.
-    let round = next(&told.run, 90, 4_000, vec![settled(&["a", "c"])]);
+    let round = next(&told.run, 90, 4_000, vec![round_ended(&["a", "c"])]);
     let parent = append(&*f.store, round).await;
     assert_eq!(state(f, "a").await, Some(ReportState::Delivered));
     assert_eq!(state(f, "b").await, Some(ReportState::Taken));
-    let in_tree = |counted_only| ListFilter {
-        root_run_id: Some(run_id("p")),
-        counted_only,
-        ..ListFilter::default()
-    };
-    let listed = async |filter| {
-        let page = f.store.list(&Scope::tenant("acme"), &filter, None, 9).await.expect("lists");
-        ids(&page.runs).into_iter().map(str::to_owned).collect::<BTreeSet<_>>()
-    };
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(listed(in_tree(true)).await, names(&["b", "c", "p"]));
-    assert_eq!(listed(in_tree(false)).await, names(&["a", "b", "c", "p"]));
+    let (counted, all) = (TreeQuery::counted(&parent.spec), TreeQuery::of(&parent.spec));
+    assert_eq!(ids(&runs_of_tree(&*f.store, &counted, 2).await), ["p", "b", "c"]);
+    assert_eq!(ids(&runs_of_tree(&*f.store, &all, 2).await), ["p", "a", "b", "c"]);
     let bounded = |id: &str, tree_max| {
         let admission = Admission { tree_max, ..Admission::UNBOUNDED };
         NewRun { admission, ..new_run(child(id, &parent.spec)) }
@@ -410,5 +422,5 @@ pub(crate) async fn a_run_that_another_leaves_behind_counts_no_longer_and_is_del
     // It may be removed, and is not counted out once more.
     let only_a = Removal { limit: 1, ..all_before(3_001) };
     assert_eq!(f.store.remove(only_a).await.expect("removes").runs, 1);
-    assert_eq!(listed(in_tree(false)).await, names(&["b", "c", "d", "p"]));
+    assert_eq!(ids(&runs_of_tree(&*f.store, &all, 2).await), ["p", "b", "c", "d"]);
 }

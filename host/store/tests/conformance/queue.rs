@@ -24,6 +24,23 @@ pub(crate) async fn a_claim_records_what_the_state_machine_decides(f: &Fixture) 
     assert_eq!(events.first().map(|recorded| &recorded.event), decided.as_ref());
 }
 
+pub(crate) async fn a_claim_is_no_earlier_than_what_came_before_it(f: &Fixture) {
+    let late = |id: &str| RunSpec { created_at: Timestamp(50_000), ..spec(id) };
+    // Whoever claims looked at the clock and then waited for the store, in which others wrote.
+    create(&*f.store, late("a")).await;
+    let taken = f.store.claim(wish("h", 1, 49_000)).await.expect("claims");
+    let (_, joint) = both(&*f.store, new_run(late("b")), wish("h", 1, 49_000)).await;
+    for run in taken.iter().chain(&joint) {
+        assert_eq!(run.state.updated_at, Timestamp(50_000), "{}", run.id());
+        journal_is(&*f.store, run).await;
+    }
+    assert_eq!((ids(&taken), ids(&joint)), (vec!["a"], vec!["b"]));
+    // Nobody waits for so long: this is a clock that was set back.
+    create(&*f.store, late("c")).await;
+    let run = f.store.claim(wish("h", 1, 10_000)).await.expect("claims").remove(0);
+    assert_eq!(run.state.updated_at, Timestamp(10_000));
+}
+
 pub(crate) async fn a_claim_takes_only_what_is_ready_in_the_order_of_the_queue(f: &Fixture) {
     let pinned = |id: &str, pin: &str| RunSpec { pin: pin.to_owned(), ..spec(id) };
     create(&*f.store, pinned("other", "x")).await;

@@ -3,6 +3,7 @@
 use taskrun_journal::schedule;
 
 use super::names::autonomous;
+use super::outbox::{held, round_ended};
 use super::*;
 
 fn removal(before: u64) -> Removal {
@@ -204,20 +205,35 @@ pub(crate) async fn a_run_above_an_open_one_stays(f: &Fixture) {
     assert_eq!(left(f).await, names([]));
 }
 
+pub(crate) async fn what_is_beneath_an_open_run_stays_until_that_leaves_it_behind(f: &Fixture) {
+    let root = held(f, spec("root")).await;
+    let middle = child("middle", &root.spec);
+    create(&*f.store, middle.clone()).await;
+    create(&*f.store, child("under", &middle)).await;
+    for (id, at) in [("under", 3_000), ("middle", 4_000)] {
+        end_at(f, id, at).await;
+    }
+    assert_eq!(counts(remove(f, removal(9_000)).await), (0, 2));
+    assert_eq!(left(f).await, names(["root", "middle", "under"]));
+    let left_behind = vec![round_ended(&["under", "middle"])];
+    append(&*f.store, next(&root, 80, 5_000, left_behind)).await;
+    assert_eq!(counts(remove(f, removal(9_000)).await), (2, 0));
+    assert_eq!(left(f).await, names(["root"]));
+}
+
 pub(crate) async fn removed_runs_count_no_more_in_their_tree(f: &Fixture) {
-    create(&*f.store, spec("root")).await;
-    let two = Admission { tree_max: 2, ..Admission::UNBOUNDED };
-    let bounded = |id| {
-        let mut new = new_run(child(id, &spec("root")));
-        new.admission = two.clone();
-        new
-    };
-    f.store.create(bounded("a")).await.expect("creates");
+    let (root, open) = (spec("root"), child("open", &spec("root")));
+    create(&*f.store, root.clone()).await;
+    create(&*f.store, open.clone()).await;
+    let three = Admission { tree_max: 3, ..Admission::UNBOUNDED };
+    let bounded = |id, parent| NewRun { admission: three.clone(), ..new_run(child(id, parent)) };
+    f.store.create(bounded("a", &root)).await.expect("creates");
     end_at(f, "a", 1_000).await;
-    let full = f.store.create(bounded("b")).await.expect("answers");
+    end_at(f, "root", 2_000).await;
+    let full = f.store.create(bounded("b", &open)).await.expect("answers");
     assert!(matches!(full, CreateOutcome::Full(AdmissionBound::Tree)), "{full:?}");
-    assert_eq!(counts(remove(f, removal(9_000)).await), (1, 0));
-    let created = f.store.create(bounded("b")).await.expect("answers");
+    assert_eq!(counts(remove(f, removal(9_000)).await), (1, 1));
+    let created = f.store.create(bounded("b", &open)).await.expect("answers");
     assert!(matches!(created, CreateOutcome::New), "{created:?}");
 }
 

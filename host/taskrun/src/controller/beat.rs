@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Client, Controller};
 use crate::agents::Agent;
 use crate::batch;
+use crate::clock::time_comes;
 use crate::error::{ControllerError, NotAnEntry};
 use crate::spawn::SpawnRequest;
 
@@ -153,12 +154,11 @@ impl Controller {
             self.make_up(&agent, &heartbeat, missed).await;
         }
         loop {
-            let now = clock.now();
-            let Some(next) = times.next_after(now) else { return };
+            let Some(next) = times.next_after(clock.now()) else { return };
             tokio::select! {
                 biased;
                 () = beating.cancelled() => return,
-                () = clock.sleep(Duration::from_millis(next.0.saturating_sub(now.0))) => {}
+                () = time_comes(&**clock, next) => {}
             }
             // Later, if the machine stood still meanwhile; never earlier, whatever its clock does.
             let tick = times.last_until(clock.now()).map_or(next, |last| last.max(next));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use taskrun_journal::ids::RunId;
+use taskrun_journal::list::TreeQuery;
 use taskrun_journal::machine::decide;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -12,6 +13,7 @@ use taskrun_journal::text::cut;
 
 use super::{Client, Controller};
 use crate::error::ControllerError;
+use crate::scan::scan_tree;
 
 /// Most bytes of the reason that comes with a cancellation; a longer one is cut.
 pub const REASON_BYTES_MAX: usize = 4 << 10;
@@ -100,11 +102,7 @@ impl Controller {
     ) -> Result<Vec<RunId>, ControllerError> {
         let mut done = Vec::new();
         loop {
-            let mut open = self.descendants(&run.spec).await?;
-            open.retain(|run| {
-                let status = run.status();
-                !status.is_terminal() && !seen.contains(run.id())
-            });
+            let mut open = self.unseen_descendants(&run.spec, seen).await?;
             if open.is_empty() {
                 return Ok(done);
             }
@@ -113,7 +111,6 @@ impl Controller {
                 let id = child.id().clone();
                 let (_, changed) =
                     self.cancel_run(child, (StopReason::CanceledByParent, from), None).await?;
-                seen.insert(id.clone());
                 if changed {
                     done.push(id);
                 }
@@ -121,9 +118,23 @@ impl Controller {
         }
     }
 
-    /// All runs beneath a run.
+    /// The open runs beneath a run that were not seen before, parents first; they are seen then. What
+    /// is done to all beneath a run is done until there are none: it takes time, in which those that it
+    /// has not reached start others.
+    pub(super) async fn unseen_descendants(
+        &self,
+        above: &RunSpec,
+        seen: &mut HashSet<RunId>,
+    ) -> Result<Vec<Run>, ControllerError> {
+        let mut open = self.descendants(above).await?;
+        open.retain(|run| !run.status().is_terminal() && seen.insert(run.id().clone()));
+        Ok(open)
+    }
+
+    /// All runs beneath a run, parents first.
     pub(super) async fn descendants(&self, above: &RunSpec) -> Result<Vec<Run>, ControllerError> {
-        let mut tree = self.whole_tree(&above.tenant, &above.root_run_id).await?;
+        let mut tree = Vec::new();
+        scan_tree(&*self.0.parts.store, &TreeQuery::of(above), |run| tree.push(run)).await?;
         tree.sort_by_key(|run| run.spec.depth);
         let mut inside = HashSet::from([above.id.clone()]);
         let mut descendants = Vec::new();

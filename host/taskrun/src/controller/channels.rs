@@ -8,7 +8,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
 use super::{Client, Controller};
-use crate::error::ControllerError;
+use crate::error::{ControllerError, known};
 
 /// Stands before the name of a channel where somebody is named who said something over it.
 const SAID_OVER: &str = "channel/";
@@ -52,9 +52,8 @@ impl Controller {
         let names: BTreeSet<&str> = own.iter().chain(asked).map(|name| name.trim()).collect();
         let channel = |name: &str| {
             agents.channels.get(name).cloned().ok_or_else(|| {
-                let known: Vec<&str> = agents.channels.keys().map(String::as_str).collect();
-                let known = known.join(", ");
-                invalid(format!("the policy has no channel {name:?}; known are: {known}"))
+                let known = known(agents.channels.keys());
+                invalid(format!("the policy has no channel {name:?}; {known}"))
             })
         };
         let channels = names.into_iter().map(channel).collect::<Result<_, _>>()?;

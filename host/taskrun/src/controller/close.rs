@@ -62,7 +62,7 @@ impl Controller {
 
     /// Begins nothing more, and keeps no run. In this order: a run that was claimed just before is
     /// driven on another thread, and canceled by a host that ends and gives nothing back.
-    fn give_work_up(&self) {
+    pub(super) fn give_work_up(&self) {
         self.0.draining.cancel();
         self.0.closing.cancel();
     }

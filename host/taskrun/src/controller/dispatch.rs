@@ -120,11 +120,11 @@ impl Controller {
         let mut attempts = JoinSet::new();
         while !dispatching.is_cancelled() {
             let room = AT_ONCE.saturating_sub(attempts.len());
+            let now = parts.clock.now();
             let next = match room {
                 0 => Ok(None),
-                _ => parts.dispatches.next_dispatch(&names).await,
+                _ => parts.dispatches.next_dispatch(&names, now).await,
             };
-            let now = parts.clock.now();
             let taken = match &next {
                 Ok(Some(due)) if *due <= now => self.take_due(&name, room).await,
                 Ok(_) => Ok(Vec::new()),

@@ -384,8 +384,13 @@ impl Controller {
     }
 
     /// Ends a run whose driver panicked, so that a mistake of the host costs one run and not a
-    /// slot for ever.
+    /// slot for ever. Where it waited for what ended with the program's runtime, that is none of the
+    /// run's: others take it over.
     async fn end_broken(&self, id: RunId) {
+        if self.0.home.is_gone() {
+            tracing::warn!(run = %id, "the driver ended with the runtime of its host");
+            return;
+        }
         tracing::error!(run = %id, "the driver panicked");
         match self.0.parts.store.get(&id).await {
             Ok(Some(run)) if !run.status().is_terminal() => {

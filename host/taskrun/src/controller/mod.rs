@@ -19,6 +19,7 @@ mod descendants;
 mod dispatch;
 mod execute;
 mod facts;
+mod home;
 mod keep;
 mod nudges;
 mod observe;
@@ -40,7 +41,7 @@ mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::task::Spawn;
@@ -52,7 +53,6 @@ use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::store::{Dispatches, Host, Hosts, LEASE, Sessions, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis, random_u64};
 use taskrun_policy::{TREE_RUNS_DEFAULT, TREE_SLOTS_DEFAULT};
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -78,6 +78,7 @@ pub(crate) use self::shown::info as run_info;
 pub use crate::driver::charged;
 
 use self::code::Codes;
+use self::home::Home;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
@@ -200,7 +201,7 @@ struct Inner {
     worked_ms: AtomicU64,
     started: AtomicBool,
     /// The runtime in which this controller was started, if it executes runs.
-    home: OnceLock<Handle>,
+    home: Home,
     registered: tokio::sync::OnceCell<()>,
     /// True if the list of hosts could not be written since the policy changed.
     is_listed_as_before: AtomicBool,
@@ -248,6 +249,7 @@ impl Controller {
         let began_at = parts.clock.now();
         let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
         let lease = Lease::new(Arc::clone(&parts.hosts), host.clone(), parts.settings.lease);
+        let held_models = Arc::new(HeldModels::new(Arc::clone(&parts.clock)));
         Self(Arc::new(Inner {
             agents: RwLock::new(Arc::new(parts.agents.clone())),
             reloading: tokio::sync::Mutex::default(),
@@ -266,7 +268,7 @@ impl Controller {
             codes: Codes::new(),
             worked_ms,
             started: AtomicBool::new(false),
-            home: OnceLock::new(),
+            home: Home::new(),
             registered: tokio::sync::OnceCell::new(),
             is_listed_as_before: AtomicBool::new(false),
             closing: CancellationToken::new(),
@@ -277,7 +279,7 @@ impl Controller {
             may_have_waiting: AtomicBool::new(false),
             claiming: Arc::default(),
             tasks: TaskTracker::new(),
-            held_models: Arc::default(),
+            held_models,
         }))
     }
 
@@ -310,10 +312,11 @@ impl Controller {
             }
         }
         if executes {
-            inner.home.get_or_init(Handle::current);
+            inner.home.settle();
         }
         let first = !inner.started.swap(true, Ordering::AcqRel);
         if first && executes {
+            self.watch_home();
             self.spawn_driving(self.clone().claim_loop());
             inner.tasks.spawn(self.clone().sweep_loop(more));
             inner.tasks.spawn(self.clone().lease_loop());

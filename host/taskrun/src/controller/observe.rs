@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
-use taskrun_journal::list::{Head, ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::Head;
 use taskrun_journal::message::Usage;
 use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::RunWatch;
 
+use super::Client;
 use super::client::{not_found, run_id};
-use super::{Client, Controller};
 use crate::driver::charged_with_descendants;
 use crate::error::ControllerError;
 use crate::scan::PAGE;
@@ -166,26 +166,5 @@ impl Client {
     /// [`ControllerError::Storage`].
     pub async fn charged_with_descendants(&self, run: &Run) -> Result<Usage, ControllerError> {
         Ok(charged_with_descendants(&*self.controller.0.parts.store, run).await?)
-    }
-}
-
-impl Controller {
-    /// All runs of a tree.
-    pub(super) async fn whole_tree(
-        &self,
-        tenant: &str,
-        root: &RunId,
-    ) -> Result<Vec<Run>, ControllerError> {
-        let scope = Scope::tenant(tenant);
-        let filter = ListFilter { root_run_id: Some(root.clone()), ..ListFilter::default() };
-        let (mut all, mut cursor) = (Vec::new(), None);
-        loop {
-            let page = self.0.parts.store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
-            all.extend(page.runs);
-            cursor = page.next;
-            if cursor.is_none() {
-                return Ok(all);
-            }
-        }
     }
 }

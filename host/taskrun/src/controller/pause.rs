@@ -1,5 +1,6 @@
 //! Pausing and resuming runs, and telling them something.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use taskrun_journal::event::{Event, EventRecord};
@@ -20,8 +21,8 @@ pub struct PauseRequest {
     pub reason: Option<String>,
     /// When the pause is over in any case; `None` if only a word ends it.
     pub timeout: Option<Duration>,
-    /// True if everything beneath the run is paused too. What it still starts in the step that is
-    /// under way is not.
+    /// True if everything beneath the run is paused too, also what is accepted there meanwhile. What
+    /// a step that is under way starts afterwards is not.
     pub tree: bool,
 }
 
@@ -197,8 +198,8 @@ impl Client {
 }
 
 impl Controller {
-    /// Does the same to everything open beneath a run, parents first, and gives those that this
-    /// changed.
+    /// Does the same to everything open beneath a run, parents first, also to what is accepted there
+    /// meanwhile, and gives those that this changed.
     async fn write_descendants(
         &self,
         run: &Run,
@@ -209,8 +210,14 @@ impl Controller {
         if !wanted {
             return Ok(done);
         }
-        for one in self.descendants(&run.spec).await? {
-            if decide(&one).is_ok_and(|events| !events.is_empty()) {
+        let mut seen = HashSet::new();
+        loop {
+            let mut open = self.unseen_descendants(&run.spec, &mut seen).await?;
+            if open.is_empty() {
+                return Ok(done);
+            }
+            open.retain(|one| decide(one).is_ok_and(|events| !events.is_empty()));
+            for one in open {
                 match self.write_to(one, decide).await {
                     Ok((one, true)) => done.push(one.spec.id.clone()),
                     // It ended meanwhile, or was removed.
@@ -220,7 +227,6 @@ impl Controller {
                 }
             }
         }
-        Ok(done)
     }
 
     /// Records what is decided about a run; says whether that was anything.

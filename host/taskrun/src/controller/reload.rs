@@ -10,14 +10,12 @@ use tokio::time::Instant;
 
 use super::Controller;
 use crate::agents::{Agents, Origins};
-use crate::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
+use crate::ports::deployments::{
+    Deployments, PolicyChange, PolicyLook, Settling, UNSETTLED_AT_MOST, UNSETTLED_PAUSE,
+};
 
 /// The pause between two looks at the policy where nothing begins.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The pause after a look that found a change which may go on.
-const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
-/// Longest wait for a policy to settle: a file that somebody writes without end keeps no run waiting.
-const UNSETTLED_AT_MOST: Duration = Duration::from_secs(2);
 /// The time after such a wait in which nobody waits for the policy.
 const UNSETTLED_FOR: Duration = Duration::from_secs(10);
 /// Shortest time between two looks where runs begin: a look at a hundred files costs a hundredth of
@@ -125,7 +123,8 @@ impl Controller {
     /// or those above them, are others now have their rules for every decision from now on, and go
     /// on with all of them from the next point at which nothing has to be done again.
     async fn switch(&self, change: PolicyChange) {
-        let PolicyChange { agents, concerns_all } = change;
+        let PolicyChange { agents, models } = change;
+        let concerns_all = !models.is_empty();
         let (before, now) = (self.agents(), Arc::new(agents));
         let is_same = |pin: &str| {
             let name = agent_of(pin);
@@ -133,7 +132,7 @@ impl Controller {
             !concerns_all && matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
         };
         self.put_in_force(&now, |pin| !concerns_all && now.with_pin(pin).is_some(), is_same).await;
-        tell(&before, &now);
+        tell(&before, &now, &models);
         self.list_as_it_is().await;
         self.begin_beating();
         self.begin_dispatching();
@@ -188,7 +187,7 @@ impl Controller {
     }
 }
 
-fn tell(before: &Agents, now: &Agents) {
+fn tell(before: &Agents, now: &Agents, models: &[String]) {
     let changed = |name: &&String| {
         let pins = (before.by_name.get(*name), now.by_name.get(*name));
         matches!(pins, (Some(before), Some(now)) if before.pin != now.pin)
@@ -202,6 +201,7 @@ fn tell(before: &Agents, now: &Agents) {
         changed = list(now.by_name.keys().filter(changed).collect()),
         added = list(now.names().filter(|name| !before.has(name)).collect()),
         gone = list(before.names().filter(|name| !now.has(name)).collect()),
+        models = list(models.iter().collect()),
         "the policy is in force"
     );
 }

@@ -2,6 +2,7 @@
 //! were given before, and the turns that rooms take.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::message::Message;
@@ -59,6 +60,21 @@ impl Room {
     }
 }
 
+/// The time within which a task that was done is not done again.
+#[derive(Clone, Copy)]
+struct RecentTime {
+    now: Timestamp,
+    within: Duration,
+}
+
+impl RecentTime {
+    /// True for a run that last changed in it. A change that seems to come long after this was made
+    /// before somebody set the clock back: nothing says how long ago.
+    fn has(self, run: &Run) -> bool {
+        self.now.0.abs_diff(run.state.updated_at.0) <= millis(self.within)
+    }
+}
+
 impl Controller {
     /// Delegates a task into a room of its own, which is shown as it was accepted; or gives the run
     /// that completed the same task before, where its result may be used again.
@@ -81,10 +97,9 @@ impl Controller {
         });
         let mut room = Room { share_channels, serial_in, context: None };
         if let Some(within) = reuse_within {
-            let now = self.0.parts.clock.now();
-            let since = Timestamp(now.0.saturating_sub(millis(within)));
-            let before = self.delegated(caller, &request, (&rooms, since)).await?;
-            let is_same = |run: &&Run| self.is_same(run, &request, (&given, since));
+            let lately = RecentTime { now: self.0.parts.clock.now(), within };
+            let before = self.delegated(caller, &request, (&rooms, lately)).await?;
+            let is_same = |run: &&Run| self.is_same(run, &request, (&given, lately));
             if let Some(same) = before.iter().find(is_same) {
                 return Ok(one(same));
             }
@@ -101,13 +116,13 @@ impl Controller {
         Ok(one(&self.begun(RunSpec::clone(&outcome.run.spec)).0))
     }
 
-    /// The runs of a caller's rooms that were accepted or ended since a time, the latest first; none if
+    /// The runs of a caller's rooms that were accepted or ended lately, the latest first; none if
     /// the call has begun its own run, which is found by its key.
     async fn delegated(
         &self,
         caller: &Caller,
         request: &SpawnRequest,
-        (rooms, since): (&str, Timestamp),
+        (rooms, lately): (&str, RecentTime),
     ) -> Result<Vec<Run>, ControllerError> {
         let (mut runs, _) = self.visible(&caller.spec).await?;
         if runs.iter().any(|run| run.spec.child_session_id == request.child_session_id) {
@@ -116,19 +131,19 @@ impl Controller {
         runs.retain(|run| {
             let room = run.spec.child_session_id.as_deref().and_then(|id| id.strip_prefix(rooms));
             // Rooms of rooms have more behind that.
-            room.is_some_and(|rest| !rest.contains(':')) && run.state.updated_at >= since
+            room.is_some_and(|rest| !rest.contains(':')) && lately.has(run)
         });
         runs.sort_by(|one, other| accepted(other).cmp(&accepted(one)));
         Ok(runs)
     }
 
     /// True for a run whose result answers a request: of the same agent as it is now, for the same
-    /// task with the same context, completed since a time and not cut short.
+    /// task with the same context, completed lately and not cut short.
     fn is_same(
         &self,
         run: &Run,
         request: &SpawnRequest,
-        (given, since): (&Map<String, Value>, Timestamp),
+        (given, lately): (&Map<String, Value>, RecentTime),
     ) -> bool {
         let spec = &run.spec;
         let agents = self.agents();
@@ -143,7 +158,7 @@ impl Controller {
             && run.state.reply.result().is_some();
         is_as_now
             && has_result
-            && run.state.updated_at >= since
+            && lately.has(run)
             && spec.agent_name == request.agent_name
             && spec.task.to_lowercase() == request.task.trim().to_lowercase()
             && told == *given

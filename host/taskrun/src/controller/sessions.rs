@@ -127,8 +127,7 @@ impl Client {
     }
 
     /// Removes runs that the caller sees and that ended before a time, with all that belongs to
-    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes
-    /// nothing.
+    /// them, and says what it did. Runs that are still needed stay. `dry_run` removes nothing.
     ///
     /// # Errors
     /// [`ControllerError::Storage`]; some runs may be removed then.

@@ -41,7 +41,8 @@ impl Client {
         let parts = &self.controller.0.parts;
         let now = parts.clock.now();
         let subscriber = terminal_of(&scope.tenant, owner_user_id, session);
-        let next = parts.dispatches.next_dispatch(&BTreeSet::from([subscriber.clone()])).await?;
+        let names = BTreeSet::from([subscriber.clone()]);
+        let next = parts.dispatches.next_dispatch(&names, now).await?;
         if next.is_none_or(|due| due > now) {
             return Ok(Vec::new());
         }

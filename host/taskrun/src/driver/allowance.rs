@@ -16,7 +16,7 @@ use super::missing;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
-use super::subtree::{Subtree, charged};
+use super::subtree::{ContinuedRun, Subtree, charged};
 use crate::scope::Remaining;
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
@@ -98,7 +98,8 @@ pub(super) struct TreeSnapshot(OnceCell<Subtree>);
 impl TreeSnapshot {
     async fn of(&self, parts: &Parts, run: &Run) -> Result<&Subtree, Halt> {
         let store = &*parts.env.store;
-        self.0.get_or_try_init(|| Subtree::read(store, &run.spec)).await.map_err(Halt::Read)
+        let read = || Subtree::with_continued(store, &run.spec);
+        self.0.get_or_try_init(read).await.map_err(Halt::Read)
     }
 }
 
@@ -125,7 +126,8 @@ impl<'a> Allowance<'a> {
         let kept = if last { Reserve::default() } else { own.reserve };
         let used = charged(run).plus(more);
         // Nobody spends together with a run that is alone.
-        if run.spec.depth == 0 && !self.parts.may_have_started_runs(run) {
+        let may_share = self.parts.may_have_started_runs(run) || ContinuedRun::of(run).is_some();
+        if run.spec.depth == 0 && !may_share {
             return Ok(TreeRemainder::of(own, used, kept));
         }
         let tree = self.tree.of(self.parts, run).await?;
@@ -176,6 +178,14 @@ impl<'a> Allowance<'a> {
         if self.recorder.is_out_of_time() {
             return Ok(Some(TerminationReason::TimeBudget));
         }
+        self.cap_with(pending).await
+    }
+
+    /// The limit of money or tokens that is met; `pending` is what is still to be written.
+    pub(super) async fn cap_with(
+        &self,
+        pending: &[Event],
+    ) -> Result<Option<TerminationReason>, Halt> {
         let used = pending.iter().fold(Usage::default(), |sum, event| sum.plus(used(event)));
         Ok(self.left(used, false).await?.met())
     }
@@ -202,8 +212,7 @@ impl<'a> Allowance<'a> {
         if requests.iter().all(ends) {
             return Ok(None);
         }
-        let used = pending.iter().fold(Usage::default(), |sum, event| sum.plus(used(event)));
-        Ok(self.left(used, false).await?.met())
+        self.cap_with(pending).await
     }
 
     /// The rest for a step.

@@ -33,7 +33,7 @@ async fn find_descendant(
 }
 
 /// Most runs of which each continues the next that are followed: more are not read for one look.
-const CONTINUED_MAX: usize = 64;
+pub(super) const CONTINUED_MAX: usize = 64;
 
 /// The run, if the one of `caller` may see it: it is beneath it, or was started in an earlier run of
 /// the same conversation by the same agent. Each line of a conversation is a run and a tree of its
@@ -67,28 +67,36 @@ pub(crate) fn may_be_of_conversation(run: &RunSpec, caller: &RunSpec) -> bool {
         && run.root_run_id != caller.id
 }
 
+/// The runs that a run continues, one after the other, the latest first. None where it takes part in
+/// a conversation: then they are among those of that.
+pub(super) async fn continued_runs(
+    store: &dyn Store,
+    spec: &RunSpec,
+) -> Result<Vec<RunId>, StoreError> {
+    let continued_by =
+        |spec: &RunSpec| spec.continues.as_ref().map(|continued| continued.run.clone());
+    let mut next = continued_by(spec).filter(|_| spec.history.is_none());
+    let mut continued = Vec::new();
+    while let Some(id) = next
+        && continued.len() < CONTINUED_MAX
+    {
+        next = store.get(&id).await?.and_then(|run| continued_by(&run.spec));
+        continued.push(id);
+    }
+    Ok(continued)
+}
+
 /// The earlier runs of the conversation of a run, by the same agent, and those that it continues.
 pub(crate) struct EarlierRuns<'a> {
     caller: &'a RunSpec,
-    /// The runs that it continues, one after the other, where it takes part in no conversation:
-    /// otherwise they are among those of the conversation.
+    /// Those of [`continued_runs`].
     continued: Vec<RunId>,
 }
 
 impl<'a> EarlierRuns<'a> {
     /// Those before the run of `caller`.
     pub(crate) async fn of(store: &dyn Store, caller: &'a RunSpec) -> Result<Self, StoreError> {
-        let continued_by =
-            |spec: &RunSpec| spec.continues.as_ref().map(|continued| continued.run.clone());
-        let mut next = continued_by(caller).filter(|_| caller.history.is_none());
-        let mut continued = Vec::new();
-        while let Some(id) = next
-            && continued.len() < CONTINUED_MAX
-        {
-            next = store.get(&id).await?.and_then(|run| continued_by(&run.spec));
-            continued.push(id);
-        }
-        Ok(Self { caller, continued })
+        Ok(Self { caller, continued: continued_runs(store, caller).await? })
     }
 
     /// True if the first run of a tree is one of them. A run that takes part in no conversation has

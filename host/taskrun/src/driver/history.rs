@@ -5,7 +5,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::history::{
     HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
 };
-use taskrun_journal::list::{ListFilter, Scope};
+use taskrun_journal::list::{EndedRun, ListFilter, Scope};
 use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, Media};
 use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role};
 use taskrun_journal::run::Run;
@@ -71,13 +71,13 @@ async fn earlier(
         },
         ..ListFilter::default()
     };
-    // The last that ended comes first.
+    // The last that ended comes first, whatever was done to the time of day between the ends.
     let (mut runs, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
     let mut images = Images::default();
-    let mut after = None;
+    let mut before = None;
     'pages: for _ in 0..PAGES_MAX {
-        let page = store.list(&scope, &filter, after.as_ref(), PAGE).await?;
-        for run in page.runs.iter().filter(|run| takes_part(spec, run)) {
+        let page = store.ended(&scope, &filter, before, PAGE).await?;
+        for run in page.iter().map(|ended| &ended.run).filter(|run| takes_part(spec, run)) {
             let Some([mut task, mut answer]) = exchange(store, run).await? else { continue };
             images.add(store, run, run.state.reply.images(), &mut answer).await?;
             images.add(store, run, &run.spec.images, &mut task).await?;
@@ -99,8 +99,8 @@ async fn earlier(
             }
             messages.push(task);
         }
-        after = page.next;
-        if after.is_none() {
+        before = page.last().map(|last| last.place);
+        if page.len() < PAGE {
             break;
         }
     }
@@ -165,12 +165,12 @@ pub(super) async fn handed_over(
     spec: &RunSpec,
 ) -> Result<Vec<String>, StoreError> {
     let filter = ListFilter { status: vec![Status::Completed], ..ListFilter::default() };
-    let page = store.list(&scope_of(spec), &filter, None, PAGE).await?;
-    let handed = page.runs.iter().filter(|run| {
+    let ended = store.ended(&scope_of(spec), &filter, None, PAGE).await?;
+    let handed = ended.iter().filter(|EndedRun { run, .. }| {
         let to = run.ending().and_then(|ending| ending.handed_to.as_ref());
         takes_part(spec, run) && to == Some(&spec.agent_name)
     });
-    Ok(handed.map(|run| run.spec.agent_name.clone()).collect())
+    Ok(handed.map(|ended| ended.run.spec.agent_name.clone()).collect())
 }
 
 /// True if a run that the scope admits is part of the same conversation.

@@ -83,4 +83,4 @@ pub use stop::{Halt, Stop};
 pub use subtree::charged;
 pub(crate) use subtree::{charged_with_descendants, used_with_descendants};
 pub(crate) use turns::Driver;
-pub(crate) use work::is_between_steps;
+pub use work::is_between_steps;

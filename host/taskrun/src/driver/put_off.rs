@@ -25,9 +25,8 @@ pub(super) async fn put_off(
     scope: &CallScope,
     back: PushBack,
 ) -> Result<Halt, Halt> {
-    let PushBack { model, until, reason } = back;
-    let now = parts.env.clock.now();
-    let wait = until.since(now);
+    let PushBack { model, wait, reason } = back;
+    let until = parts.env.clock.now().plus(wait);
     let at = until.plus(late(wait, &*parts.env.random));
     tracing::info!(run = %recorder.run().id(), model, %until, reason, "the run waits for a model");
     let mut events = scope.take_events().events;

@@ -14,7 +14,7 @@ use taskrun_journal::store::{ReportQuery, Store, StoreError};
 use taskrun_journal::text::cut;
 
 use super::delivery_hooks;
-use super::descendants::may_be_of_conversation;
+use super::descendants::{continued_runs, may_be_of_conversation};
 use super::history::{answer_of, handed_over};
 use super::parts::Parts;
 use super::recorder::Recorder;
@@ -48,20 +48,24 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
     let store = &*parts.env.store;
     let run = recorder.shared_run();
     let conversations = conversations_of(store, &run).await.map_err(Halt::Read)?;
+    let continued = continued_runs(store, &run.spec).await.map_err(Halt::Read)?;
     let has_runs = parts.may_have_started_runs(&run);
-    let tree = has_runs.then(|| ReportQuery::Tree(run.spec.root_run_id.clone()));
+    let own = has_runs.then_some(&run.spec.root_run_id);
+    // Each of those that it continues is the first run of its tree.
+    let trees = own.into_iter().chain(&continued).map(|root| ReportQuery::Tree(root.clone()));
     let of = |conversation: &Conversation| ReportQuery::Conversation {
         tenant: run.spec.tenant.clone(),
         owner_user_id: run.spec.owner_user_id.clone(),
         conversation: conversation.clone(),
     };
-    let queries: Vec<ReportQuery> = tree.into_iter().chain(conversations.iter().map(of)).collect();
+    let queries: Vec<ReportQuery> = trees.chain(conversations.iter().map(of)).collect();
     if queries.is_empty() {
         return Ok(());
     }
     for _ in 0..ATTEMPTS_MAX {
         let (spec, known) = (&*run.spec, HashMap::new());
-        let mut search = Search { store, spec, conversations: &conversations, known };
+        let (conversations, continued) = (&conversations, &continued);
+        let mut search = Search { store, spec, conversations, continued, known };
         let reports = search.told(&queries).await.map_err(Halt::Read)?;
         let found = reports.len();
         let reports = delivery_hooks::let_pass(parts, recorder, reports).await?;
@@ -87,15 +91,16 @@ pub(super) async fn settled(parts: &Parts, recorder: &Recorder) -> Result<Settle
         return Ok(Settled::default());
     }
     let (store, spec) = (&*parts.env.store, &recorder.run().spec);
-    let tree = ReportQuery::Tree(spec.root_run_id.clone());
+    // First: a run that ends before the reports are read is an open one here.
+    let tree = Subtree::read(store, spec).await.map_err(Halt::Read)?;
+    let query = ReportQuery::Tree(spec.root_run_id.clone());
     let (mut pending, mut after) = (BTreeSet::new(), 0);
     loop {
-        let page = store.reports(&tree, after, PAGE).await.map_err(Halt::Read)?;
+        let page = store.reports(&query, after, PAGE).await.map_err(Halt::Read)?;
         let Some(last) = page.last() else { break };
         after = last.place;
         pending.extend(page.into_iter().map(|report| report.run));
     }
-    let tree = Subtree::read(store, spec).await.map_err(Halt::Read)?;
     Ok(tree.settled(&spec.id, &pending))
 }
 
@@ -152,6 +157,8 @@ struct Search<'a> {
     store: &'a dyn Store,
     spec: &'a RunSpec,
     conversations: &'a [Conversation],
+    /// The runs that it continues.
+    continued: &'a [RunId],
     /// Runs above those that have ended, and whether they are open.
     known: HashMap<RunId, bool>,
 }
@@ -216,8 +223,9 @@ impl Search<'_> {
         Ok(is_open)
     }
 
-    /// True if this is the run that is told of the end of another: the nearest open one above that,
-    /// or, where none is open, one of the conversation that began after it.
+    /// True if this is the run that is told of the end of another: the nearest open one above that, or,
+    /// where none is open, one of the conversation that began after it, and without a conversation the
+    /// one that continues one of those above.
     async fn is_for(&mut self, ended: &Run) -> Result<bool, StoreError> {
         let Some(Delivery { above, conversation, .. }) = &ended.spec.delivery else {
             return Ok(false);
@@ -229,6 +237,9 @@ impl Search<'_> {
             if self.is_open(id).await? {
                 return Ok(false);
             }
+        }
+        if conversation.is_none() && above.iter().any(|id| self.continued.contains(id)) {
+            return Ok(true);
         }
         // A run that people started has no conversation of its own that would keep it from others.
         let may_see = ended.spec.depth == 0 || may_be_of_conversation(&ended.spec, self.spec);

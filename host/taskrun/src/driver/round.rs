@@ -13,6 +13,7 @@ use super::finish::LastWord;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
+use super::subtree::final_usage;
 use super::{put_off, reports};
 use crate::autonomy::within_agent;
 
@@ -128,7 +129,9 @@ impl Round<'_> {
         let is_over = work.conversation.bytes() > most;
         let conversation_bytes = is_over.then_some(most as u64 / 2);
         let settled = reports::settled(self.parts, self.recorder).await?;
-        Ok(Box::new(Checkpoint { conversation_bytes, settled, fold: None }))
+        let (store, run) = (&*self.parts.env.store, self.recorder.run());
+        let continued = final_usage(store, run).await.map_err(Halt::Read)?;
+        Ok(Box::new(Checkpoint { conversation_bytes, settled, continued, fold: None }))
     }
 
     /// The next thing in the run, in the order in which the reasons to end count.

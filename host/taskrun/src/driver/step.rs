@@ -1,5 +1,6 @@
 //! One plan step: what goes in, what comes out, and what of it is recorded.
 
+mod out_of_budget;
 mod retrial;
 
 use std::sync::Arc;
@@ -67,11 +68,14 @@ pub(super) struct StepEnd {
     pub(super) skipped: bool,
     /// A model was not to be asked for longer than the run may wait.
     out_of_patience: bool,
+    /// A model was not to be asked, as nothing of the budget is left for it.
+    out_of_budget: bool,
 }
 
 impl StepEnd {
     fn new(pending: Vec<Event>, outcome: Result<PlanResult, Outcome>) -> Self {
-        Self { pending, outcome, skipped: false, out_of_patience: false }
+        let (skipped, out_of_patience, out_of_budget) = (false, false, false);
+        Self { pending, outcome, skipped, out_of_patience, out_of_budget }
     }
 }
 
@@ -116,6 +120,9 @@ impl<'a> Step<'a> {
             let tree = std::mem::take(&mut tree);
             let mut step = self.attempt(finalize.clone(), tape.take(), &tree).await?;
             let is_last = finalize.is_some();
+            if !is_last {
+                self.name_limit(&mut step).await?;
+            }
             let Some(retry) = self.decide(&mut step, is_last) else { return Ok(step) };
             let turn = self.recorder.run().state.turns + 1;
             let Retrial { attempt, error, after: pause, waits } = retry;
@@ -385,8 +392,8 @@ impl<'a> Step<'a> {
             (Err(failure), _) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
-        let out_of_patience = end.out_of_patience;
-        StepEnd { out_of_patience, ..StepEnd::new(pending, Err(outcome)) }
+        let (out_of_patience, out_of_budget) = (end.out_of_patience, end.out_of_budget);
+        StepEnd { out_of_patience, out_of_budget, ..StepEnd::new(pending, Err(outcome)) }
     }
 
     /// The event that keeps a result for the call that this run is; nobody asks for it where it is

@@ -1,18 +1,26 @@
 //! The consumption of the runs of a tree, by the run beneath which they are.
 
+mod continued;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::TreeQuery;
 use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
 
+use self::continued::late_usage;
+pub(super) use self::continued::{ContinuedRun, final_usage};
+use crate::scan::scan_tree;
+
 /// The runs that count in one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {
     runs: BTreeMap<RunId, Member>,
+    /// The run that the first one continues.
+    continued: Option<ContinuedRun>,
 }
 
 /// A run of a tree.
@@ -27,22 +35,38 @@ struct Member {
 impl Subtree {
     /// The tree that a run is in, as it stands.
     pub(super) async fn read(store: &dyn Store, spec: &RunSpec) -> Result<Self, StoreError> {
-        let scope = Scope::tenant(&spec.tenant);
-        let root_run_id = Some(spec.root_run_id.clone());
-        let filter = ListFilter { root_run_id, counted_only: true, ..ListFilter::default() };
-        let (mut runs, mut cursor) = (BTreeMap::new(), None);
-        loop {
-            let page = store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
-            runs.extend(page.runs.iter().map(|run| {
-                let parent = run.spec.parent_run_id.clone();
-                let (usage, has_ended) = (consumed(run), run.status().is_terminal());
-                (run.id().clone(), Member { parent, usage, has_ended })
-            }));
-            cursor = page.next;
-            if cursor.is_none() {
-                return Ok(Self { runs });
+        let (mut runs, mut continued) = (BTreeMap::new(), None);
+        let see = |run: Run| {
+            if *run.id() == spec.root_run_id {
+                continued = ContinuedRun::of(&run);
             }
+            let parent = run.spec.parent_run_id.clone();
+            let (usage, has_ended) = (consumed(&run), run.status().is_terminal());
+            runs.insert(run.spec.id.clone(), Member { parent, usage, has_ended });
+        };
+        scan_tree(store, &TreeQuery::counted(spec), see).await?;
+        Ok(Self { runs, continued })
+    }
+
+    /// The same, with what was used beneath the run that the first one continues since that began: it
+    /// counts as used beneath it.
+    pub(super) async fn with_continued(
+        store: &dyn Store,
+        spec: &RunSpec,
+    ) -> Result<Self, StoreError> {
+        let mut tree = Self::read(store, spec).await?;
+        if let Some(continued) = tree.continued.clone() {
+            let (id, parent) = (continued.id.clone(), Some(spec.root_run_id.clone()));
+            let late = late_usage(store, continued).await?;
+            let member = Member { parent, usage: late.usage, has_ended: late.is_final };
+            tree.runs.insert(id, member);
         }
+        Ok(tree)
+    }
+
+    /// True if all of them have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.runs.values().all(|member| member.has_ended)
     }
 
     /// The consumption of a run with everything beneath it.
@@ -111,7 +135,7 @@ pub(crate) async fn used_with_descendants(
     store: &dyn Store,
     run: &Run,
 ) -> Result<Usage, StoreError> {
-    Ok(Subtree::read(store, &run.spec).await?.usage(run.id()))
+    Ok(Subtree::with_continued(store, &run.spec).await?.usage(run.id()))
 }
 
 /// The consumption that counts against the budget of a run, with what the runs beneath it used.
@@ -119,7 +143,8 @@ pub(crate) async fn charged_with_descendants(
     store: &dyn Store,
     run: &Run,
 ) -> Result<Usage, StoreError> {
-    let beneath = Subtree::read(store, &run.spec).await?.usage_of_others(run.id(), run.id());
+    let tree = Subtree::with_continued(store, &run.spec).await?;
+    let beneath = tree.usage_of_others(run.id(), run.id());
     Ok(charged(run).plus(run.state.step_usage).plus(beneath))
 }
 
@@ -128,14 +153,21 @@ pub(crate) async fn charged_with_descendants(
 /// budget alone.
 #[must_use]
 pub fn charged(run: &Run) -> Usage {
-    run.state.progress.usage().plus(run.state.rounds.settled.counted())
+    run.state.progress.usage().plus(left_behind(run).counted())
+}
+
+/// The consumption of the runs that one has left behind, and of what ended beneath those that it
+/// continues.
+fn left_behind(run: &Run) -> Usage {
+    let rounds = &run.state.rounds;
+    rounds.settled.plus(rounds.continued.unwrap_or_default())
 }
 
 /// The consumption of a run by itself and of the runs that it has left behind, the plan step under way
 /// included as far as that is on record.
 fn consumed(run: &Run) -> Usage {
     let state = &run.state;
-    state.progress.usage().plus(state.step_usage).plus(state.rounds.settled)
+    state.progress.usage().plus(state.step_usage).plus(left_behind(run))
 }
 
 #[cfg(test)]
@@ -151,7 +183,7 @@ mod tests {
             let member = Member { parent: parent.map(run_id), usage, has_ended: *has_ended };
             (run_id(id), member)
         });
-        Subtree { runs: runs.collect() }
+        Subtree { runs: runs.collect(), continued: None }
     }
 
     fn settled(tree: &Subtree, of: &str, pending: &[&str]) -> (Vec<String>, u64) {

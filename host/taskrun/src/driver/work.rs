@@ -95,7 +95,10 @@ pub(super) struct Work {
 ///
 /// # Errors
 /// [`StoreError`].
-pub(crate) async fn is_between_steps(journal: &Journal) -> Result<bool, StoreError> {
+///
+/// # Cancel safety
+/// Dropping the future changes nothing.
+pub async fn is_between_steps(journal: &Journal) -> Result<bool, StoreError> {
     let run = journal.run();
     let (mut work, after) = match fold::kept(journal).await? {
         Some(kept) => kept,

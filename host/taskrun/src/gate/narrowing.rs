@@ -8,12 +8,12 @@ use std::time::Duration;
 use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{Budget, CallTimeouts, HostFunction, NarrowingBounds, Pattern, ToolFilter};
+use taskrun_policy::{Budget, CallTimeouts, NarrowingBounds, Pattern, ToolFilter};
 
 use crate::agents::{Agent, AgentCode};
 use crate::autonomy::within_agent;
 use crate::error::ControllerError;
-use crate::gate::rights::{ask_rules, tool_filters};
+use crate::gate::rights::{ask_rules, tool_filters, tools_of_others};
 
 /// The agents of the runs above a run, the root's first; `None` for one that is not known here.
 pub(crate) type Above = [Option<Arc<Agent>>];
@@ -53,26 +53,20 @@ pub(crate) fn narrowed(
     let agent = asked_for_by_all(agent, above);
     let narrow = &spec.narrow;
     let filters: Vec<_> = tool_filters(spec).map(|(_, filter)| filter).collect();
-    // Only a batch has entries to complete.
-    let completes = HostFunction::CompleteTask.qualified();
-    let is_in_the_way = spec.entries.is_empty() && code.tools.get(&completes).is_some();
-    // Nor has a run that its first answer ends anything to say of its end.
-    let done = HostFunction::ReportDone.qualified();
-    let says_done = spec.autonomy.is_none() && code.tools.get(&done).is_some();
+    let others = tools_of_others(spec).map(|(function, _)| function.qualified());
+    let others: Vec<String> = others.filter(|name| code.tools.get(name).is_some()).collect();
     let budget = budget_of(&agent, &spec.ancestors);
     let is_open = narrow.is_empty()
         && filters.iter().all(ToolFilter::is_open)
         && budget.cost_microusd == agent.budget.cost_microusd;
-    if is_open && !is_in_the_way && !says_done && spec.autonomy.is_none() {
+    if is_open && others.is_empty() && spec.autonomy.is_none() {
         return (agent, code);
     }
     let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
     let timeouts = timeouts.map(|(text, ms)| (Pattern::parse(text), Duration::from_millis(*ms)));
     let left = code.tools.only(|tool| {
-        let is_in_the_way =
-            (is_in_the_way && tool.name == completes) || (says_done && tool.name == done);
-        !is_in_the_way && filters.iter().all(|filter| filter.leaves(tool))
+        !others.contains(&tool.name) && filters.iter().all(|filter| filter.leaves(tool))
     });
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     if let Some(autonomy) = &spec.autonomy {

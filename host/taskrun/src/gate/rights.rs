@@ -6,7 +6,7 @@ use std::sync::Arc;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::RunSpec;
 use taskrun_policy::{
-    AgentRules, AskRules, CallRules, Chain, DeclaredNames, ToolFilter, parse_denial,
+    AgentRules, AskRules, CallRules, Chain, DeclaredNames, HostFunction, ToolFilter, parse_denial,
 };
 
 /// The rules of one agent, as they bind its runs and all runs beneath those.
@@ -48,6 +48,18 @@ pub fn tool_filters(spec: &RunSpec) -> impl Iterator<Item = (Option<&str>, ToolF
     let above = spec.ancestors.iter().rev();
     let above = above.map(|one| (Some(one.agent_name.as_str()), ToolFilter::of(&one.narrow)));
     std::iter::once((None, ToolFilter::of(&spec.narrow))).chain(above)
+}
+
+/// The tools of the host that a run like this does not have, whatever lists and requests leave it,
+/// each with the runs that have it. A run that goes on by itself is given a `report_done` of its own.
+pub fn tools_of_others(
+    spec: &RunSpec,
+) -> impl Iterator<Item = (HostFunction, &'static str)> + use<> {
+    let batches = "batches of a heartbeat have it, for the entries that they complete";
+    let completes = spec.entries.is_empty().then_some((HostFunction::CompleteTask, batches));
+    let autonomous = "autonomous runs have it; any other is done with its first answer";
+    let is_done = spec.autonomy.is_none().then_some((HostFunction::ReportDone, autonomous));
+    completes.into_iter().chain(is_done)
 }
 
 /// The rules about consent to the calls of a run: those of its agent, and of the agents above it. An

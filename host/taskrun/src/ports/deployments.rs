@@ -1,9 +1,16 @@
 //! The port to the policy as it changes: agents as they are now, and as they were when runs were
 //! accepted.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::agents::{Agent, Agents, Origins};
+
+/// The pause after a look that found a change which may go on.
+pub const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for a policy to settle: a file that is written without end keeps no run waiting.
+pub const UNSETTLED_AT_MOST: Duration = Duration::from_secs(2);
 
 /// The agents of a policy over time, and those of the files that other runs of the store were
 /// accepted under.
@@ -54,7 +61,8 @@ pub enum PolicyLook {
 pub struct PolicyChange {
     /// Its agents.
     pub agents: Agents,
-    /// True if runs of all agents are concerned, as the models have changed; otherwise those of
-    /// agents whose pins have.
-    pub concerns_all: bool,
+    /// The names of the models that are others than before, of those that are gone and of those
+    /// that were not there. Where there are any, runs of all agents are concerned; otherwise those
+    /// of agents whose pins have changed.
+    pub models: Vec<String>,
 }

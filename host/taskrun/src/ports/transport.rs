@@ -21,6 +21,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_policy::{ANY_TRANSPORT, TERMINAL, TRANSPORT};
 
 use crate::agents::Agent;
+use crate::error::known;
 
 /// The reason that a transport hears as it is interrupted to be told of a run.
 pub const INTERRUPT_REASON: &str = "task_delivery";
@@ -233,11 +234,11 @@ impl fmt::Debug for Subscribers {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SubscriptionError {
     /// The policy has none of that name.
-    #[error("the policy has no subscriber {name:?}; known are: {known}")]
+    #[error("the policy has no subscriber {name:?}; {known}")]
     Unknown {
         /// The name that was asked for.
         name: String,
-        /// Those that there are.
+        /// The ones that there are, in words.
         known: String,
     },
     /// There are too many.
@@ -304,8 +305,7 @@ impl Subscribers {
                 // Another program may have it.
                 None if taskrun_policy::is_transport(name) => TaskEvent::ALL.to_vec(),
                 None => {
-                    let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
-                    let (name, known) = (name.to_owned(), known.join(", "));
+                    let (name, known) = (name.to_owned(), known(self.0.keys()));
                     return Err(SubscriptionError::Unknown { name, known });
                 }
             };

@@ -71,8 +71,8 @@ pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeL
 pub use self::push_back::PushBackRoom;
 pub(crate) use self::push_back::{HeldModels, PushBack};
 pub use self::question_digests::QuestionDigests;
-pub(crate) use self::record::DurabilityWaiters;
 pub use self::record::LOG_LINE_BYTES_MAX;
+pub(crate) use self::record::{DurabilityWaiters, json_of};
 pub use self::replayed::NotedQuestion;
 pub(crate) use self::replayed::{QuestionNumber, ReplayEnd};
 pub(crate) use self::result_digests::ResultDigests;
@@ -126,6 +126,8 @@ struct Open {
     pushed_back: Option<PushBack>,
     /// A model is not to be asked for longer than the run may wait for one.
     out_of_patience: bool,
+    /// A question to a model was refused, as nothing of the budget is left for it.
+    out_of_budget: bool,
     /// Questions asked so far.
     questions: u32,
     /// The number of equal requests for a run, by their digest.
@@ -236,20 +238,24 @@ impl CallScope {
     /// counts for at most [`TOKENS_MAX`], so that sums stay exact.
     pub fn add_usage(&self, usage: Usage) {
         let mut open = self.open();
-        let said = open.usage.unwrap_or_default().reported_tokens;
-        let room = TOKENS_MAX.saturating_sub(said);
-        let total_tokens = usage.total_tokens.min(room);
+        let said = open.usage.unwrap_or_default();
+        let room = |said: u64| TOKENS_MAX.saturating_sub(said);
+        let total_tokens = usage.total_tokens.min(room(said.reported_tokens));
+        let prompt_tokens = usage.prompt_tokens.min(room(said.reported_prompt_tokens));
+        let completion_tokens = usage.completion_tokens.min(room(said.reported_completion_tokens));
         let usage = Usage {
-            prompt_tokens: usage.prompt_tokens.min(room),
-            completion_tokens: usage.completion_tokens.min(room),
+            prompt_tokens,
+            completion_tokens,
             total_tokens,
-            cached_tokens: usage.cached_tokens.min(room),
-            cache_write_tokens: usage.cache_write_tokens.min(room),
-            reasoning_tokens: usage.reasoning_tokens.min(room),
+            cached_tokens: usage.cached_tokens.min(room(said.reported_tokens)),
+            cache_write_tokens: usage.cache_write_tokens.min(room(said.reported_tokens)),
+            reasoning_tokens: usage.reasoning_tokens.min(room(said.reported_tokens)),
             reported_tokens: total_tokens,
+            reported_prompt_tokens: prompt_tokens,
+            reported_completion_tokens: completion_tokens,
             ..usage
         };
-        open.usage = Some(open.usage.unwrap_or_default().plus(usage));
+        open.usage = Some(said.plus(usage));
     }
 
     /// Adds tokens that the host knows of.
@@ -289,6 +295,7 @@ impl CallScope {
             state_changes: open.state.take_changes(),
             reminder_changes: open.notes.take_changes(),
             out_of_patience: open.out_of_patience,
+            out_of_budget: open.out_of_budget,
             divergence: open
                 .divergence
                 .take()
@@ -323,6 +330,8 @@ pub struct ScopeEnd {
     pub reminder_changes: Vec<ReminderChange>,
     /// A model is not to be asked for longer than the run may wait for one.
     pub out_of_patience: bool,
+    /// A question to a model was refused, as nothing of the budget is left for it.
+    pub out_of_budget: bool,
     /// The thing that is on the tape, and the one that the call did instead.
     pub divergence: Option<(String, String)>,
 }

@@ -109,12 +109,12 @@ impl Question for CompletionRequest {
                 }
                 Ok(Ok(*completion))
             }
-            ModelAnswer::Error(error) => Ok(Err(error)),
+            ModelAnswer::Error(error) => Ok(Err(scope.noted(error))),
             ModelAnswer::Broken(batches, error) if is_only_usage(&batches) => {
                 if again {
                     batches.iter().flatten().for_each(|chunk| scope.account(chunk));
                 }
-                Ok(Err(error))
+                Ok(Err(scope.noted(error)))
             }
             other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..)) => {
                 Err(Misfit(format!("{other:?}")))
@@ -189,6 +189,15 @@ impl CallScope {
                 return Ok(done);
             }
         }
+    }
+
+    /// Takes note of an error that a guest is given, where that is the word that nothing of the budget
+    /// is left.
+    pub(super) fn noted(&self, error: ModelError) -> ModelError {
+        if matches!(error, ModelError::Budget(_)) {
+            self.open().out_of_budget = true;
+        }
+        error
     }
 
     /// Takes note that the step waits for a model. It goes into the journal with whatever is

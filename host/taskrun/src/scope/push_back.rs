@@ -8,7 +8,7 @@ use std::time::Duration;
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::message::Usage;
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::time::{Timestamp, millis};
+use taskrun_journal::time::{Clock, millis};
 
 use super::CallScope;
 use super::model::ChosenModel;
@@ -21,21 +21,32 @@ const WAIT_IN_PLACE_MAX: Duration = Duration::from_secs(60);
 /// forgotten, and a model is asked that says again when it wants to be.
 const HELD_MODELS_MAX: usize = 10_000;
 
-/// A model that is not to be asked before a time.
+/// A model that is not to be asked for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PushBack {
     /// Its name in the policy.
     pub model: String,
-    /// When it may be asked.
-    pub until: Timestamp,
+    /// The time for which it is not to be asked from now on.
+    pub wait: Duration,
     /// Why it may not before, in words.
     pub reason: String,
 }
 
 /// The models that are not to be asked, by the tenants whose runs asked them too often. They are
 /// not kept on disk: after the death of a host each is asked once more.
-#[derive(Default)]
-pub(crate) struct HeldModels(Mutex<BTreeMap<(String, String), PushBack>>);
+pub(crate) struct HeldModels {
+    /// The clock of the host, as that of a run stands still at times. Its monotonic count alone is
+    /// used: a wait is as long as it was asked for, whatever is done to the time of day.
+    clock: Arc<dyn Clock>,
+    /// By tenant and model.
+    held: Mutex<BTreeMap<(String, String), HeldModel>>,
+}
+
+/// The hold of one model.
+struct HeldModel {
+    until: Duration,
+    reason: String,
+}
 
 impl fmt::Debug for HeldModels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,11 +55,18 @@ impl fmt::Debug for HeldModels {
 }
 
 impl HeldModels {
+    /// Holds none.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, held: Mutex::default() }
+    }
+
     /// Keeps the runs of a tenant from asking a model before its time.
-    fn hold(&self, tenant: &str, held: PushBack, now: Timestamp) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn hold(&self, tenant: &str, back: PushBack) {
+        let now = self.clock.monotonic();
+        let held = HeldModel { until: now.saturating_add(back.wait), reason: back.reason };
+        let mut all = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, held| held.until > now);
-        let key = (tenant.to_owned(), held.model.clone());
+        let key = (tenant.to_owned(), back.model);
         if all.get(&key).is_some_and(|known| known.until >= held.until) {
             return;
         }
@@ -60,11 +78,13 @@ impl HeldModels {
         }
     }
 
-    /// The reason for which a run of a tenant may not ask a model at a time.
-    fn held(&self, tenant: &str, model: &str, now: Timestamp) -> Option<PushBack> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The reason for which a run of a tenant may not ask a model, and the rest of the wait.
+    fn held(&self, tenant: &str, model: &str) -> Option<PushBack> {
+        let all = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let held = all.get(&(tenant.to_owned(), model.to_owned()))?;
-        (held.until > now).then(|| held.clone())
+        let wait = held.until.saturating_sub(self.clock.monotonic());
+        let back = || PushBack { model: model.to_owned(), wait, reason: held.reason.clone() };
+        (!wait.is_zero()).then(back)
     }
 }
 
@@ -91,8 +111,8 @@ impl CallScope {
         let Some(room) = &self.parts.services.push_backs else { return Ok(()) };
         let tenant = &self.parts.context.tenant;
         // Another run may be pushed back while this one waits.
-        while let Some(held) = room.held.held(tenant, &model.name, self.parts.clock.now()) {
-            let left = held.until.since(self.parts.clock.now());
+        while let Some(held) = room.held.held(tenant, &model.name) {
+            let left = held.wait;
             if left > WAIT_IN_PLACE_MAX {
                 self.put_off(room, model, held, call).await;
                 return Err(ModelError::RateLimited { retry_after_ms: Some(millis(left)) });
@@ -107,15 +127,10 @@ impl CallScope {
     pub(super) async fn heed(&self, model: &ChosenModel, error: &ModelError, call: u32) {
         let Some(room) = &self.parts.services.push_backs else { return };
         let Some(wait) = asked_wait(error) else { return };
-        let now = self.parts.clock.now();
-        let back = PushBack {
-            model: model.name.clone(),
-            until: now.plus(wait),
-            reason: error.to_string(),
-        };
+        let back = PushBack { model: model.name.clone(), wait, reason: error.to_string() };
         // A provider that asks for a year does not get it from runs that come later.
-        let held = PushBack { until: now.plus(wait.min(model.patience)), ..back.clone() };
-        room.held.hold(&self.parts.context.tenant, held, now);
+        let held = PushBack { wait: wait.min(model.patience), ..back.clone() };
+        room.held.hold(&self.parts.context.tenant, held);
         if wait > WAIT_IN_PLACE_MAX {
             self.put_off(room, model, back, call).await;
         }
@@ -124,8 +139,7 @@ impl CallScope {
     /// Ends the attempt at the step, whose instance is dropped, unless the run has waited for
     /// models for too long.
     async fn put_off(&self, room: &PushBackRoom, model: &ChosenModel, back: PushBack, call: u32) {
-        let wait = back.until.since(self.parts.clock.now());
-        if !self.is_journalled() || room.spent.saturating_add(wait) > model.patience {
+        if !self.is_journalled() || room.spent.saturating_add(back.wait) > model.patience {
             self.open().out_of_patience = true;
             return;
         }
@@ -175,32 +189,47 @@ fn asked_wait(error: &ModelError) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use taskrun_journal::time::Timestamp;
 
-    fn back(model: &str, until: u64) -> PushBack {
-        PushBack { model: model.to_owned(), until: Timestamp(until), reason: "busy".to_owned() }
+    use super::*;
+    use crate::clock::SimulatedClock;
+
+    fn back(model: &str, wait_ms: u64) -> PushBack {
+        let (model, wait) = (model.to_owned(), Duration::from_millis(wait_ms));
+        PushBack { model, wait, reason: "busy".to_owned() }
+    }
+
+    fn none() -> (Arc<SimulatedClock>, HeldModels) {
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_000_000)));
+        let held = HeldModels::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        (clock, held)
     }
 
     #[test]
     fn a_model_is_held_for_one_tenant_until_the_last_time_that_it_named() {
-        let held = HeldModels::default();
-        held.hold("t", back("m", 90), Timestamp(10));
-        held.hold("t", back("m", 50), Timestamp(20));
-        assert_eq!(held.held("t", "m", Timestamp(89)), Some(back("m", 90)));
-        assert_eq!(held.held("t", "m", Timestamp(90)), None);
-        assert_eq!(held.held("u", "m", Timestamp(20)), None);
-        assert_eq!(held.held("t", "n", Timestamp(20)), None);
+        let (clock, held) = none();
+        held.hold("t", back("m", 80));
+        clock.advance(Duration::from_millis(10));
+        held.hold("t", back("m", 30));
+        assert_eq!(held.held("u", "m"), None);
+        assert_eq!(held.held("t", "n"), None);
+        clock.set_time_of_day(Timestamp(1));
+        clock.advance(Duration::from_millis(69));
+        assert_eq!(held.held("t", "m"), Some(back("m", 1)), "whatever the time of day is");
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(held.held("t", "m"), None);
     }
 
     #[test]
     fn the_number_of_models_that_are_held_is_bounded() {
-        let held = HeldModels::default();
+        let (clock, held) = none();
         for at in 0..=HELD_MODELS_MAX as u64 {
-            held.hold("t", back(&at.to_string(), 1_000 + at), Timestamp(1));
+            held.hold("t", back(&at.to_string(), 1_000 + at));
         }
-        assert_eq!(held.held("t", "0", Timestamp(2)), None, "the first to be over is forgotten");
-        assert!(held.held("t", "1", Timestamp(2)).is_some());
-        held.hold("t", back("m", 1_000_000), Timestamp(999_999));
-        assert_eq!(held.0.lock().expect("no panic").len(), 1, "what is over goes");
+        assert_eq!(held.held("t", "0"), None, "the first to be over is forgotten");
+        assert!(held.held("t", "1").is_some());
+        clock.advance(Duration::from_secs(1_000));
+        held.hold("t", back("m", 1));
+        assert_eq!(held.held.lock().expect("no panic").len(), 1, "what is over goes");
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
+use serde::Serialize;
 use taskrun_journal::event::{Event, StepPrefix};
 use taskrun_journal::message::{Labels, LogLevel};
 use taskrun_journal::stop::StopCause;
@@ -14,6 +15,12 @@ use super::{CallScope, Open};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
+
+/// A part of a journal as people are shown it where a step differs from its record: as JSON, the
+/// form in which they meet it elsewhere.
+pub(crate) fn json_of(part: &impl Serialize) -> String {
+    serde_json::to_string(part).expect("journals have it as JSON")
+}
 
 impl CallScope {
     /// Puts an event into the journal, unless the call has met its bound; such events are
@@ -56,12 +63,12 @@ impl CallScope {
             }
             Comparison::Other(recorded) => {
                 drop(open);
-                self.diverged(&format!("{recorded:?}"), &format!("{event:?}"));
+                self.diverged(&json_of(&recorded), &json_of(&event));
             }
             Comparison::Unrecorded => {
                 let left = open.tape.as_ref().map_or_else(String::new, Tape::next_left);
                 drop(open);
-                self.diverged(&left, &format!("{event:?}"));
+                self.diverged(&left, &json_of(&event));
             }
         }
     }

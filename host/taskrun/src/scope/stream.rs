@@ -66,7 +66,7 @@ impl CallScope {
                     Err(error) => {
                         let answer = HostAnswer::Model(ModelAnswer::Error(error.clone()));
                         self.keep_answer(&key, answer).await?;
-                        return Err(error);
+                        return Err(self.noted(error));
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl CallScope {
             ModelAnswer::Broken(batches, error) => {
                 Ok((Source::Recorded(batches.into()), Some(error)))
             }
-            ModelAnswer::Error(error) => Err(error),
+            ModelAnswer::Error(error) => Err(self.noted(error)),
             ModelAnswer::Whole(_) => other(&answer),
         }
     }
@@ -150,7 +150,7 @@ impl CallScope {
             self.keep_answer(&answer.key, HostAnswer::Model(kept)).await?;
         }
         match error {
-            Some(error) => Err(error),
+            Some(error) => Err(self.noted(error)),
             None => Ok(batch),
         }
     }

@@ -14,6 +14,7 @@ use taskrun_policy::Denial;
 
 use self::series::{Found, Series, Taped};
 use super::digest::DigestsSince;
+use super::record::json_of;
 
 /// The source of lines that the host itself writes into the log of a run.
 pub(crate) const HOST: &str = "host";
@@ -191,7 +192,7 @@ impl Tape {
     /// The next thing that the step did before and that is left, in words. Times are not counted: a
     /// step that looked at the clock once more changed nothing by that.
     pub(super) fn left(&self) -> Option<String> {
-        let event = self.emitted.front().map(|event| format!("{event:?}"));
+        let event = self.emitted.front().map(json_of);
         event
             .or_else(|| self.answers.left().map(|(call, kept)| question(call, kept)))
             .or_else(|| self.outside.left().map(|(number, kept)| outside_request(number, kept)))

@@ -17,7 +17,7 @@ use taskrun_journal::time::{Timestamp, millis};
 use super::{CONTEXT_MESSAGES_MAX, HOST_KEYS, SpawnRequest, WhenFull, some_text};
 use crate::agents::{Agent, Agents};
 use crate::autonomy::accepted;
-use crate::error::ControllerError;
+use crate::error::{ControllerError, known};
 
 /// Checks a request, in the order owner, parent session, task, agent, scope, key, name, sizes, and
 /// gives what is kept of it.
@@ -37,9 +37,8 @@ pub(crate) fn accept(
     let session = session(request)?;
     let task = some_text(Some(&request.task)).ok_or_else(|| invalid("task", "empty task"))?;
     let agent = agents.by_name.get(request.agent_name.trim()).ok_or_else(|| {
-        let known: Vec<_> = agents.by_name.keys().map(String::as_str).collect();
-        let name = &request.agent_name;
-        invalid("agent_name", format!("unknown agent {name:?}; known are: {}", known.join(", ")))
+        let (name, known) = (&request.agent_name, known(agents.by_name.keys()));
+        invalid("agent_name", format!("unknown agent {name:?}; {known}"))
     })?;
     check_scope(request, scope)?;
     // As if it were none, a repeated request would start another run.

@@ -137,6 +137,16 @@ fn l_065_a_result_from_outside_may_say_that_it_is_a_part() {
 }
 
 #[test]
+fn json_may_be_longer_than_the_answer_that_it_is() {
+    let blanks = " ".repeat(ANSWER_BYTES_MAX);
+    let chosen = read(&["{\"colour\": \"r\"}"], &form());
+    assert_eq!(read(&[&format!("{{\"colour\": {blanks}\"r\"}}")], &form()), chosen);
+    let longer = format!("{{{}}}", " ".repeat(INPUT_BYTES_MAX));
+    let refused = read(&[&longer], &form()).err().unwrap_or_default();
+    assert_eq!(refused, "the answer has more than 524288 bytes");
+}
+
+#[test]
 fn what_cannot_be_read_as_an_answer_is_refused_before_anything_is_asked() {
     let table: &[(&[&str], Item, &str)] = &[
         (&[], clarification(), "no answer is given"),

@@ -5,9 +5,9 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::question::{Answer, Item};
 use taskrun_journal::store::SessionEvent;
 
-use super::Chat;
 use super::question::OpenQuestion;
 use super::view::is_line;
+use super::{Chat, unreadable};
 use crate::commands::asking::asked;
 use crate::failure::Outcome;
 use crate::output::escape::escaped_line;
@@ -43,6 +43,32 @@ impl Chat<'_> {
             self.view.note(&format!("{agent} {run} asks:"));
         }
         self.question = Some(OpenQuestion::ask(run, item));
+        Ok(())
+    }
+
+    /// The form waits for a line. What was typed before its question was there to be seen is no
+    /// answer to it. Its further lines may be typed ahead.
+    pub(super) fn begin_answer(&mut self) -> Outcome<()> {
+        if self.question.as_ref().is_some_and(|question| question.given.is_none()) {
+            self.set_aside(Some("said after the answer, as it was typed before the question"))?;
+        }
+        Ok(())
+    }
+
+    /// Sets lines aside that were typed for something else than what is awaited from now on, to be
+    /// said when nothing is asked, and tells of them with this `note`. One that was only begun is
+    /// not said.
+    fn set_aside(&mut self, note: Option<&str>) -> Outcome<()> {
+        let (lines, begun) = self.input.take_typed().map_err(unreadable)?;
+        for line in lines.into_iter().filter(|line| !line.trim().is_empty()) {
+            if let Some(note) = note {
+                self.view.note(&format!("{note}: {}", escaped_line(line.trim())));
+            }
+            self.aside.push_back(line);
+        }
+        if !begun.trim().is_empty() {
+            self.view.note(&format!("not sent: {}", escaped_line(begun.trim())));
+        }
         Ok(())
     }
 
@@ -98,6 +124,7 @@ impl Chat<'_> {
         self.question = None;
         self.view.end_question();
         self.view.note(&note);
+        self.set_aside(None)?;
         Ok(true)
     }
 }

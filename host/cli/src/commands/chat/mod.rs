@@ -36,7 +36,7 @@ use crate::output::escape::escaped_line;
 use crate::paths::shown_in;
 use crate::signals::Interrupts;
 use input::Input;
-use policy::{PolicyRead, accepting_all};
+use policy::PolicyRead;
 use question::{OpenQuestion, QuestionNews};
 use view::{PROMPT, View, is_line};
 
@@ -64,6 +64,9 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
         failure = context.printer.fails() => return Err(failure),
     };
     chat.view.rest();
+    for line in &chat.aside {
+        chat.view.note(&format!("not said: {}", escaped_line(line.trim())));
+    }
     let (session, agent) = (escaped_line(&args.id), escaped_line(&chat.agent));
     context
         .printer
@@ -93,6 +96,8 @@ struct Chat<'a> {
     questions: VecDeque<(RunId, Item)>,
     /// The question that is asked.
     question: Option<OpenQuestion>,
+    /// Lines that are said when nothing is asked.
+    aside: VecDeque<String>,
     /// Images that belong to the next line.
     images: Vec<ImageBytes>,
 }
@@ -114,7 +119,7 @@ impl<'a> Chat<'a> {
         let policy_read = PolicyRead::new(context)?;
         let policy = policy_read.policy().clone();
         agent_of(&policy, &agent)?;
-        let controller = accepting_all(context, storage, &policy).await?;
+        let controller = context.accepting_all(storage, &policy).await?;
         let client = context.client(&controller);
         let mut host = context.background_host(&policy.path, storage)?;
         host.attend().await.map_err(|error| background_failure(&error))?;
@@ -135,6 +140,7 @@ impl<'a> Chat<'a> {
             asking: BTreeSet::new(),
             questions: VecDeque::new(),
             question: None,
+            aside: VecDeque::new(),
             images: Vec::new(),
         };
         chat.recall(lines).await?;
@@ -182,13 +188,22 @@ impl<'a> Chat<'a> {
         let mut again = every();
         loop {
             self.ask_next().await?;
+            if self.question.is_none()
+                && !self.view.is_busy()
+                && let Some(line) = self.aside.pop_front()
+            {
+                self.view.repeat(&line);
+                self.hear(&line).await?;
+                continue;
+            }
             let prompt = match &self.question {
                 Some(question) => question.prompt(),
                 None => (!self.view.is_busy()).then_some(PROMPT),
             };
             let listens = prompt.is_some();
-            if let Some(prompt) = prompt {
-                self.view.prompt(prompt);
+            if let Some(prompt) = prompt.filter(|prompt| self.view.lacks(prompt)) {
+                let begun = self.input.begun().map_err(unreadable)?;
+                self.view.prompt(prompt, &begun);
             }
             tokio::select! {
                 biased;
@@ -205,7 +220,7 @@ impl<'a> Chat<'a> {
                     }
                 }
                 news = news_of(&mut self.question) => match news {
-                    QuestionNews::Waits => {}
+                    QuestionNews::Waits => self.begin_answer()?,
                     QuestionNews::Filled(filled) => match filled.map_err(unreadable)? {
                         None => return Ok(Exit::Completed),
                         Some(answer) => self.answer(answer).await?,
@@ -213,6 +228,10 @@ impl<'a> Chat<'a> {
                 },
                 line = self.input.next(), if listens => {
                     let line = line.map_err(unreadable)?;
+                    if line.as_deref() == Some("") {
+                        self.view.clear();
+                        continue;
+                    }
                     if line.is_some() {
                         self.view.typed();
                     }
@@ -225,6 +244,7 @@ impl<'a> Chat<'a> {
                     }
                 }
                 _ = again.tick() => {
+                    self.policy_read.look();
                     for run in self.view.open() {
                         self.attend(&run).await?;
                     }

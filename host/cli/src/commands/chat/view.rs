@@ -52,13 +52,23 @@ impl View {
         Self { printer, runs, prompt: None, asks: false, is_terminal }
     }
 
-    /// Shows that a line is awaited, behind this text.
-    pub(super) fn prompt(&mut self, prompt: &str) {
-        if self.is_terminal && self.prompt.as_deref() != Some(prompt) {
-            self.clear();
-            self.prompt = Some(prompt.to_owned());
-            write_now(prompt);
-        }
+    /// True if this prompt does not stand in the last line, and is to.
+    pub(super) fn lacks(&self, prompt: &str) -> bool {
+        self.is_terminal && self.prompt.as_deref() != Some(prompt)
+    }
+
+    /// Shows that a line is awaited, behind this text, and what is typed of it by now.
+    pub(super) fn prompt(&mut self, prompt: &str, begun: &str) {
+        self.clear();
+        self.prompt = Some(prompt.to_owned());
+        write_now(&format!("{prompt}{}", escaped_line(begun)));
+    }
+
+    /// Shows a line that was typed before it was awaited, as if it were typed.
+    pub(super) fn repeat(&mut self, line: &str) {
+        self.prompt(PROMPT, line.trim_end());
+        self.prompt = None;
+        write_now("\n");
     }
 
     /// The line was typed, with its end.

@@ -13,7 +13,7 @@ use taskrun_runtime::{LoaderOptions, RunRules, rules_of_agent};
 
 use super::layers::{LayerVerdict, LayerView, Place, RuleView, out_of_then, shown_place};
 use super::operations::of_operations;
-use super::own_tools::own_tool;
+use super::own_tools::{own_tool, tool_of_others};
 use super::question::TOOL;
 use crate::commands::agent::load;
 use crate::context::Context;
@@ -100,6 +100,7 @@ pub(super) async fn of_run(
     }
     check_name(name, &versions)?;
     let mut layers: Vec<LayerView> = versions.iter().map(|one| listed(*one, name)).collect();
+    layers.extend(tool_of_others(name, &run.spec));
     if is_left(&layers) {
         let functions = match kept.is_earlier {
             true => functions_then(context, policy, run).await?,

@@ -10,12 +10,12 @@ use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
-use taskrun_runtime::{RunRules, is_own_file, rules_of_agent, rules_of_kept_run};
+use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
 use self::layers::{LayerVerdict, LayerView, of_members, of_own_file, of_rules, of_stranding};
 use self::question::{OwnedUse, PolicyQuestion};
 use crate::args::{ExplainArgs, OutputFormat};
-use crate::commands::agent::load;
+use crate::commands::agent_change::adopted_when_it_goes_on;
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -110,7 +110,7 @@ async fn of_run(
     let (data_dir, policies) = (context.data_dir()?, &*storage.policies);
     let mut kept = rules_of_kept_run(policy, &data_dir, policies, run).await;
     let adopted = match &kept {
-        Ok(kept) => adopted_when_it_goes_on(context, policy, kept, run).await?,
+        Ok(kept) => adopted_when_it_goes_on(context, &storage, (policy, kept), run).await?,
         Err(_) => None,
     };
     if let Some(adopted) = &adopted {
@@ -138,20 +138,6 @@ async fn of_run(
         }
     };
     Ok(Explanation { upgrade, ..Explanation::new(own, &question, id, layers) })
-}
-
-/// The run as its host adopts it by itself; `None` if it keeps its form.
-async fn adopted_when_it_goes_on(
-    context: &Context,
-    policy: &Policy,
-    kept: &RunRules,
-    run: &Run,
-) -> Outcome<Option<Run>> {
-    let Some(adopted) = kept.adopted_by_host(policy, run) else { return Ok(None) };
-    let loader = context.looking_loader(policy.clone())?;
-    // A form that does not load is given to no run.
-    let loads = load(&loader, &run.spec.agent_name).await.is_ok();
-    Ok(loads.then_some(adopted))
 }
 
 fn layers_of_use(

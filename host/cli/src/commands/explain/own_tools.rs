@@ -1,7 +1,10 @@
-//! The tools by which an autonomous run speaks of itself. It has them unnamed, and neither requests
-//! nor engines nor people are asked about them.
+//! The tools by which an autonomous run speaks of itself, and those of the host that only runs of
+//! another kind have. The former it has unnamed, and neither requests nor engines nor people are
+//! asked about them.
 
+use taskrun::gate::rights::tools_of_others;
 use taskrun_journal::autonomy::{Autonomy, AutonomyMode, means_done};
+use taskrun_journal::spec::RunSpec;
 use taskrun_policy::{AgentPolicy, HOST, HostFunction};
 
 use super::layers::{LayerVerdict, LayerView};
@@ -13,22 +16,30 @@ pub(super) fn own_tool(
     autonomy: &Autonomy,
     agents: &[&AgentPolicy],
 ) -> Option<LayerView> {
-    let view = |verdict, reason: &str| {
-        LayerView::new("own", "this run".to_owned(), verdict, reason.to_owned())
-    };
     if name == HostFunction::ScheduleNextTurn.qualified() && !may_defer(autonomy, agents) {
         let reason = "an autonomous run has it if it may put its rounds off, and this one may not";
         let change = "state `max_defer` under `autonomous` of the agent, and start a new run";
         return Some(LayerView {
             change: vec![change.to_owned()],
-            ..view(LayerVerdict::Denied, reason)
+            ..own(LayerVerdict::Denied, reason)
         });
     }
     let is_own = says_done(name, autonomy, agents)
         || name == HostFunction::SetStatus.qualified()
         || name == HostFunction::ScheduleNextTurn.qualified();
     let reason = "an autonomous run has it, whatever its `tools` and its request say";
-    is_own.then(|| view(LayerVerdict::Allowed, reason))
+    is_own.then(|| own(LayerVerdict::Allowed, reason))
+}
+
+/// The layer of a tool of the host that the run does not have, as only runs of another kind do,
+/// whatever its lists say; `None` for any other.
+pub(super) fn tool_of_others(name: &str, spec: &RunSpec) -> Option<LayerView> {
+    let (_, reason) = tools_of_others(spec).find(|(function, _)| function.qualified() == name)?;
+    Some(own(LayerVerdict::Denied, reason))
+}
+
+fn own(verdict: LayerVerdict, reason: &str) -> LayerView {
+    LayerView::new("own", "this run".to_owned(), verdict, reason.to_owned())
 }
 
 /// True if a call of this name says that the run is done. A function of a component that is called

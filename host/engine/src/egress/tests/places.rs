@@ -48,7 +48,7 @@ async fn lasting() -> String {
 }
 
 fn is_refused(result: &Result<Answer, Refusal>) -> bool {
-    matches!(result, Err(Refusal::Limit(limit)) if limit.contains("connections"))
+    matches!(result, Err(Refusal::Limit(ExchangeLimit::Connections(_))))
 }
 
 #[tokio::test]
@@ -104,4 +104,33 @@ async fn connections_that_are_idle_make_way_for_others_of_their_tenant() {
 #[tokio::test]
 async fn where_there_are_few_connections_none_is_kept_idle() {
     ask_in_turn(&egress_of(LONG, Duration::from_millis(100)), 3).await;
+}
+
+/// Name servers that say nothing, and tell of every name that they are asked for.
+struct SilentLookup(mpsc::UnboundedSender<()>);
+
+#[async_trait]
+impl Lookup for SilentLookup {
+    async fn lookup(&self, _: &str) -> Result<Vec<IpAddr>, String> {
+        self.0.send(()).ok();
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_being_looked_up_take_no_place_from_others() {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let lookup: Arc<dyn Lookup> = Arc::new(SilentLookup(tell));
+    let tenants = Tenants::with_lookup(move || Arc::clone(&lookup), ByLane::default());
+    let connections = Connections::with_times(COUNT, LONG, Duration::from_millis(100));
+    let egress = Arc::new(Egress::with_tenants(tenants.with_connections(connections)));
+    let (dead, hello) = ("http://dead.example/", server(HELLO).await.port);
+    let hello = format!("http://127.0.0.1:{hello}/");
+    let rules = alone(&grants(&format!("allow = [\"http: {dead}**\", \"http: {hello}**\"]")));
+    let (theirs, allowed) = (Arc::clone(&egress), rules.clone());
+    let asks = async move { theirs.send("t", &allowed, &first(), get(dead)).await };
+    let asks = AbortOnDropHandle::new(tokio::spawn(asks));
+    told.recv().await.expect("it is looked up");
+    egress.send("t", &rules, &first(), get(&hello)).await.expect("the place of the tenant is free");
+    drop(asks);
 }

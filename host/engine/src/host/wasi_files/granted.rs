@@ -31,6 +31,11 @@ impl CallState {
         };
         let (handles, share) = (guest.engine.handles(), Arc::clone(&self.files.share));
         let preopens = self.rules().preopens(&guest.preopens).into_owned();
+        // One more than there may be is found when all others are open: of these some are left out.
+        let wanted = u32::try_from(preopens.len()).unwrap_or(u32::MAX).min(HANDLES_MAX);
+        let scope = Arc::clone(&self.scope);
+        let taken = handles.wait(&scope.context().root_run_id, &share, wanted).await;
+        let mut taken = taken.map_err(|none| too_many(none, handles))?;
         for preopen in preopens {
             let subject = &preopen.dir;
             if let Some(file) = workspace.exposed_in(subject) {
@@ -38,11 +43,12 @@ impl CallState {
                 self.record_refusal(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
                 continue;
             }
-            let handle = handles.wait(&share).await.map_err(|none| too_many(none, handles))?;
+            let handle = taken.pop().ok_or_else(|| too_many(NoHandle::Share, handles))?;
             let folder = match workspace.open_folder(subject) {
                 Ok(folder) => folder.into_std_file(),
                 Err(error) => {
                     tracing::warn!(dir = %subject, %error, "a folder of the workspace cannot be opened");
+                    taken.push(handle);
                     continue;
                 }
             };

@@ -175,7 +175,8 @@ impl CallState {
 
     /// One more descriptor of the instance.
     pub(super) fn handle(&self) -> FsResult<Handle> {
-        let taken = self.guest.engine.handles().take(&self.files.share);
+        let root = &self.scope.context().root_run_id;
+        let taken = self.guest.engine.handles().take(root, &self.files.share);
         taken.map_err(|none| match none {
             NoHandle::Share => ErrorCode::Quota.into(),
             NoHandle::Pool => ErrorCode::Busy.into(),

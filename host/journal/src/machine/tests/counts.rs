@@ -5,7 +5,8 @@ use crate::completion::Chunk;
 use crate::event::{HostAnswer, ModelAnswer};
 use crate::message::Usage;
 use crate::plan::TerminationReason;
-use crate::run::HeldWait;
+use crate::progress::Children;
+use crate::run::{HeldWait, RunView};
 
 fn begun(tool_call_id: &str) -> Event {
     Event::ToolCallScheduled {
@@ -95,4 +96,15 @@ fn tokens_of_a_step_are_the_runs_once_the_step_or_the_run_says_so() {
     };
     assert_eq!(tokens(and(limit)), (0, 7), "it does not run again");
     assert_eq!(tokens(and(completed())), (0, 7), "the run ends with what it consumed");
+}
+
+#[test]
+fn tokens_of_an_answer_that_was_given_up_are_shown_without_any_event() {
+    assert_eq!(RunView::from(&run([started()])).progress, None, "there is nothing to count");
+    let given_up = run([started(), Event::Usage { usage: usage(9) }]);
+    let views = [RunView::from(&given_up), RunView::with_children(&given_up, Children::default())];
+    for view in views {
+        let progress = view.progress.expect("it consumed something");
+        assert_eq!((progress.event_count, progress.total_tokens), (0, 9));
+    }
 }

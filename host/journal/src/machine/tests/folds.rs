@@ -101,7 +101,7 @@ fn the_end_of_a_round_begins_what_is_counted_in_it_anew_and_names_the_fold_where
             prompt: "on".to_owned(),
             worked: true,
             wants_result: false,
-            checkpoint: Box::new(Checkpoint { conversation_bytes: None, settled, fold }),
+            checkpoint: Box::new(Checkpoint { settled, fold, ..Checkpoint::default() }),
         }
     };
     let events = vec![started(), lost(2), resumed(3), decided(1, 9), ended(1, 6)];
@@ -113,6 +113,22 @@ fn the_end_of_a_round_begins_what_is_counted_in_it_anew_and_names_the_fold_where
     let state = run(events.into_iter().chain(more)).state;
     assert_eq!(state.rounds.fold.map(|fold| fold.seq), Some(6), "the one before is of use still");
     assert_eq!(state.rounds.settled.total_tokens, 10);
+}
+
+#[test]
+fn what_was_used_beneath_the_runs_that_it_continues_is_kept_once() {
+    let used = |total_tokens| Some(Usage { total_tokens, ..Usage::default() });
+    let ended = |round, continued| Event::RoundEnded {
+        round,
+        prompt: "on".to_owned(),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(Checkpoint { continued, ..Checkpoint::default() }),
+    };
+    let mut events = vec![started(), decided(1, 9), ended(1, None)];
+    assert_eq!(run(events.clone()).state.rounds.continued, None);
+    events.extend([decided(2, 9), ended(2, used(7)), decided(3, 9), ended(3, None)]);
+    assert_eq!(run(events).state.rounds.continued, used(7));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use super::super::{
     consequences, ends_with, is_woken, next_claimed, place, waits_its_turn,
 };
 use super::{child_of, completed_run, id, run_of};
+use crate::dispatch::CLOCK_LEEWAY;
 use crate::event::Event;
+use crate::fixtures::{append, new_run};
 use crate::hold::{Hold, Lane, WaitMode};
 use crate::ids::HostId;
 use crate::machine::tests::{run, spec, started};
@@ -83,6 +85,40 @@ fn a_claimed_run_is_the_hosts_and_its_journal_says_so() {
     assert_ne!(other.expect("to be had").1.id, recorded.id, "claims of two hosts are two events");
     assert!(claimed(run_after, &host, Timestamp(51)).expect("a sound record").is_none());
     assert!(claimed(completed_run(), &host, Timestamp(51)).expect("a sound record").is_none());
+}
+
+#[test]
+fn what_a_store_adds_by_itself_is_not_before_what_it_follows() {
+    let leeway = u64::try_from(CLOCK_LEEWAY.as_millis()).expect("a short time");
+    let queued = RunSpec { created_at: Timestamp(90_000), ..child_of("parent") };
+    let queued = new_run(queued).run;
+    let host = HostId::new("h");
+    let times = |now| {
+        let (run, recorded) = claimed(queued.clone(), &host, Timestamp(now))
+            .expect("a sound record")
+            .expect("a queued run is to be had");
+        let (_, events) = canceled_with_parent(&queued, Timestamp(now))
+            .expect("a sound record")
+            .expect("an open run is canceled");
+        assert_eq!(recorded.at, run.state.updated_at);
+        assert!(events.iter().all(|event| event.at == recorded.at), "{events:?}");
+        recorded.at.0
+    };
+    assert_eq!(times(90_001), 90_001);
+    assert_eq!(times(89_969), 90_000);
+    assert_eq!(times(90_000 - leeway), 90_000);
+    assert_eq!(times(90_000 - leeway - 1), 90_000 - leeway - 1, "the clock was set back");
+
+    // One that is executed has said something since it began.
+    let (running, _) = claimed(queued.clone(), &host, Timestamp(90_000))
+        .expect("a sound record")
+        .expect("a queued run is to be had");
+    let told = Event::AssistantChunk { text: "x".to_owned() };
+    let told = append(&running, 7, Timestamp(95_000), vec![told]).run;
+    let (_, events) = canceled_with_parent(&told, Timestamp(94_000))
+        .expect("a sound record")
+        .expect("a run that is executed is asked to stop");
+    assert!(events.iter().all(|event| event.at == Timestamp(95_000)), "{events:?}");
 }
 
 /// The place of a hold where these of the runs `a` and `b` are open.

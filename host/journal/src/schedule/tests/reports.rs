@@ -68,6 +68,24 @@ fn nobody_is_nudged_without_a_conversation_or_after_too_many_nudges() {
 }
 
 #[test]
+fn an_outcome_without_a_conversation_is_kept_for_a_run_that_continues_one_above_it() {
+    let conversation = Conversation { session: "s".to_owned(), app: None, agent: "a".to_owned() };
+    let request = |above: &[&str], conversation: Option<&Conversation>, from: Option<&str>| {
+        let above = above.iter().map(|above| id(above)).collect();
+        let delivery =
+            Delivery { above, conversation: conversation.cloned(), ..Delivery::default() };
+        ReportRequest { delivery, canceled_from: from.map(id), delay: None }
+    };
+    assert!(request(&["p"], None, None).is_wanted(None, false));
+    assert!(!request(&[], None, None).is_wanted(None, false), "nothing is above it");
+    assert!(!request(&["p"], None, Some("p")).is_wanted(None, false), "who canceled it knows");
+    let told_in_session = request(&["p"], Some(&conversation), None);
+    assert!(told_in_session.is_wanted(None, true));
+    assert!(!told_in_session.is_wanted(None, false), "its session has ended");
+    assert!(told_in_session.is_wanted(Some(&id("p")), false), "who started it is open");
+}
+
+#[test]
 fn pauses_after_attempts_grow_and_differ_a_little() {
     let pause = |name: &str, attempts| {
         let settled = Settlement::Failed.settle(&id(name), attempts);

@@ -5,7 +5,9 @@ use std::convert::Infallible;
 
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{
+    Cursor, ENDS_MAX, EndedRun, ListFilter, Page, Scope, TreePage, TreeQuery,
+};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::schedule::{self, Rank, WaitState};
@@ -147,10 +149,7 @@ impl State {
         limit: usize,
     ) -> Page {
         let mut runs: Vec<Run> = self
-            .lists
-            .newest_first(&ListKey::of(scope, filter), after)
-            .filter_map(|id| self.runs.get(id))
-            .filter(|entry| scope.admits(&entry.run) && filter.admits(&entry.run))
+            .admitted(scope, filter, after)
             .take(limit.saturating_add(1))
             .map(|entry| entry.run.clone())
             .collect();
@@ -158,6 +157,57 @@ impl State {
         let next =
             next.map(|run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
         Page { runs, next }
+    }
+
+    pub(in crate::memory) fn ended(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Vec<EndedRun> {
+        let Some(filter) = filter.of_ended() else { return Vec::new() };
+        let entries = self.admitted(scope, &filter, None).take(ENDS_MAX);
+        let mut ends: Vec<(u64, &Entry)> =
+            entries.map(|entry| (entry.last_place(), entry)).collect();
+        ends.sort_unstable_by_key(|(place, _)| Reverse(*place));
+        let earlier =
+            ends.into_iter().filter(|(place, _)| before.is_none_or(|before| *place < before));
+        earlier
+            .take(limit)
+            .map(|(place, entry)| EndedRun { place, run: entry.run.clone() })
+            .collect()
+    }
+
+    pub(in crate::memory) fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> TreePage {
+        let all = self.lists.runs(&ListKey::of_tree(query)).filter_map(|id| self.runs.get(id));
+        let later = all.filter(|entry| after.is_none_or(|after| entry.number > after));
+        // Of an earlier root of this id runs may be kept, which may be those of others.
+        let mut entries: Vec<&Entry> =
+            later.filter(|entry| entry.run.spec.tenant == query.tenant).collect();
+        entries.sort_unstable_by_key(|entry| entry.number);
+        let more = entries.len() > limit;
+        entries.truncate(limit);
+        let next = entries.last().filter(|_| more).map(|entry| entry.number);
+        TreePage { runs: entries.into_iter().map(|entry| entry.run.clone()).collect(), next }
+    }
+
+    /// The runs that scope and filter admit, the one that changed last at the front.
+    fn admitted(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+    ) -> impl Iterator<Item = &Entry> {
+        self.lists
+            .newest_first(&ListKey::of(scope, filter), after)
+            .filter_map(|id| self.runs.get(id))
+            .filter(|entry| scope.admits(&entry.run) && filter.admits(&entry.run))
     }
 }
 

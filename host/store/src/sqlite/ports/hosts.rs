@@ -105,4 +105,9 @@ impl Hosts for SqliteStore {
     fn silence(&self, host: &HostId) -> Option<Duration> {
         self.heart.silence(host)
     }
+
+    fn abandon(&self, host: &HostId) {
+        self.heart.remove(host);
+        self.locks.remove(host);
+    }
 }

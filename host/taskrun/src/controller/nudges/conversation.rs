@@ -23,10 +23,11 @@ pub(super) async fn holder(store: &dyn Store, place: &Place) -> Result<String, S
     let status = vec![Status::Completed];
     let filter = ListFilter { status, ..ListFilter::default() };
     // The last that ended comes first.
-    let page = store.list(&place.scope(), &filter, None, PAGE).await?;
+    let ended = store.ended(&place.scope(), &filter, None, PAGE).await?;
+    let runs: Vec<&Run> =
+        ended.iter().map(|one| &one.run).filter(|run| takes_part(place, run)).collect();
     for _ in 0..HAND_OVERS_MAX {
-        let last =
-            page.runs.iter().find(|run| takes_part(place, run) && run.spec.agent_name == holder);
+        let last = runs.iter().find(|run| run.spec.agent_name == holder);
         let handed = last.and_then(|run| run.ending()).and_then(|end| end.handed_to.clone());
         match handed.filter(|to| *to != holder) {
             Some(to) => holder = to,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::{ListFilter, PAGE_MAX, TreeQuery};
 use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -16,6 +16,7 @@ use super::{PAGES_MAX, Place};
 use crate::controller::Controller;
 use crate::driver::{TreeRemainder, bounds_spending, charged_with_descendants};
 use crate::error::ControllerError;
+use crate::scan::scan_tree;
 
 /// The consumption of a tree of which not all is known: no budget has anything left of it.
 const EVERYTHING: Usage = Usage {
@@ -29,6 +30,8 @@ const EVERYTHING: Usage = Usage {
     cost_rounding: 0,
     estimated: false,
     reported_tokens: 0,
+    reported_prompt_tokens: 0,
+    reported_completion_tokens: 0,
 };
 
 /// A tree that a nudge may tell of, or that such a tree came of.
@@ -192,15 +195,15 @@ impl NudgesSince {
 
 /// The runs of the tree of a first run.
 async fn runs_of(store: &dyn Store, root: &RunSpec) -> Result<BTreeSet<RunId>, StoreError> {
-    let scope = Scope::tenant(&root.tenant);
-    let filter = ListFilter { root_run_id: Some(root.id.clone()), ..ListFilter::default() };
-    let (mut runs, mut cursor) = (BTreeSet::new(), None);
-    loop {
-        let page = store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
-        runs.extend(page.runs.iter().map(|run| run.id().clone()));
-        cursor = page.next;
-        if cursor.is_none() {
-            return Ok(runs);
-        }
-    }
+    let all = TreeQuery {
+        tenant: root.tenant.clone(),
+        root_run_id: root.id.clone(),
+        counted_only: false,
+    };
+    let mut runs = BTreeSet::new();
+    let see = |run: Run| {
+        runs.insert(run.spec.id.clone());
+    };
+    scan_tree(store, &all, see).await?;
+    Ok(runs)
 }

@@ -13,7 +13,7 @@ use super::step::{Attempted, StepEndRecord};
 use super::{StepComparison, StepDifference};
 use crate::driver::step::fault_of;
 use crate::ports::planner::Decision;
-use crate::scope::{END, HOST};
+use crate::scope::{END, HOST, json_of};
 
 /// Most bytes that are told of each side of a difference.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
@@ -40,7 +40,7 @@ pub(super) fn compare(attempted: &Attempted, end: &StepEndRecord<'_>, run: &Run)
     let left: Vec<&Event> = attempted.tape.emitted().collect();
     if notes != left {
         let shown = |events: &[&Event]| match events.first() {
-            Some(event) => format!("{event:?}"),
+            Some(event) => json_of(event),
             None => END.to_owned(),
         };
         let same = notes.iter().zip(&left).take_while(|(note, left)| note == left).count();
@@ -50,10 +50,12 @@ pub(super) fn compare(attempted: &Attempted, end: &StepEndRecord<'_>, run: &Run)
         return differs(&attempted.tape.next_left(), END, attempted);
     }
     match end {
-        StepEndRecord::Decided(rest) => compare_decisions(rest, attempted),
+        StepEndRecord::Decided(rest) => compare_decisions(rest, attempted, run),
         StepEndRecord::Failed(error) => match attempted.fault() {
             Some(found) if found == **error => StepComparison::Same,
-            Some(_) | None => differs(&format!("fails: {error}"), &shown_of(attempted), attempted),
+            Some(_) | None => {
+                differs(&format!("fails: {error}"), &shown_of(attempted, run), attempted)
+            }
         },
         StepEndRecord::Ended(ending) => {
             let outcome = attempted.outcome.as_ref().err();
@@ -68,9 +70,12 @@ pub(super) fn compare(attempted: &Attempted, end: &StepEndRecord<'_>, run: &Run)
             let recorded = ending.error.as_deref().unwrap_or_default();
             match is_same {
                 true => StepComparison::Same,
-                false => differs(&format!("fails: {recorded}"), &shown_of(attempted), attempted),
+                false => {
+                    differs(&format!("fails: {recorded}"), &shown_of(attempted, run), attempted)
+                }
             }
         }
+        StepEndRecord::Stopped(why) => StepComparison::Skipped((*why).to_owned()),
     }
 }
 
@@ -93,7 +98,7 @@ fn is_note(event: &Event) -> bool {
     matches!(event, Event::PlannerNote { .. })
 }
 
-fn compare_decisions(rest: &[EventRecord], attempted: &Attempted) -> StepComparison {
+fn compare_decisions(rest: &[EventRecord], attempted: &Attempted, run: &Run) -> StepComparison {
     let events: Vec<&Event> = rest.iter().map(|record| &record.event).collect();
     let recorded = Decided::of(&events);
     let pending: Vec<&Event> = attempted
@@ -110,7 +115,7 @@ fn compare_decisions(rest: &[EventRecord], attempted: &Attempted) -> StepCompari
     }
     match recorded.is_same(&found) {
         true => StepComparison::Same,
-        false => differs(&recorded.shown(), &shown_of(attempted), attempted),
+        false => differs(&recorded.shown(), &shown_of(attempted, run), attempted),
     }
 }
 
@@ -118,8 +123,8 @@ fn is_of_host(event: &Event) -> bool {
     matches!(event, Event::Log { source, .. } if source == HOST)
 }
 
-/// A step in words: its decision, or why it has none.
-fn shown_of(attempted: &Attempted) -> String {
+/// A step in words: its decision, or why it has none, by which `run` would end.
+fn shown_of(attempted: &Attempted, run: &Run) -> String {
     match &attempted.outcome {
         Ok(plan) => {
             let pending: Vec<&Event> = attempted
@@ -150,7 +155,11 @@ fn shown_of(attempted: &Attempted) -> String {
             | Outcome::NothingToTell
             | Outcome::PersistFailed(_)
             | Outcome::HostFailed(_)),
-        ) => format!("fails: {outcome:?}"),
+        ) => {
+            let ending = decide::ending(run, outcome.clone());
+            let why = ending.error.unwrap_or_else(|| ending.stop_reason.to_string());
+            format!("fails: {why}")
+        }
     }
 }
 
@@ -224,10 +233,13 @@ impl<'e> Decided<'e> {
         {
             line(format_args!("decides: {}", word(*decision)));
             for (key, value) in state {
-                line(format_args!("state: {key} = {value:?}"));
+                match value {
+                    Some(value) => line(format_args!("state: {key} = {}", json_of(value))),
+                    None => line(format_args!("state: {key} is removed")),
+                }
             }
             for change in reminders {
-                line(format_args!("reminder: {change:?}"));
+                line(format_args!("reminder: {}", json_of(change)));
             }
             if let Some(number) = expected_children {
                 line(format_args!("expects children: {number}"));
@@ -246,10 +258,10 @@ impl<'e> Decided<'e> {
             }
         }
         if let Some(Event::FinalToolResult { result }) = self.result {
-            line(format_args!("result: {result:?}"));
+            line(format_args!("result: {}", json_of(result)));
         }
         for item in &self.asked {
-            line(format_args!("asks: {item:?}"));
+            line(format_args!("asks: {}", json_of(item)));
         }
         text
     }
@@ -264,7 +276,7 @@ fn shown_message(message: &Message, line: &mut impl FnMut(std::fmt::Arguments<'_
             Part::ToolUse(call) => {
                 line(format_args!("calls: {} {} ({})", call.name, call.payload, call.tool_call_id))
             }
-            Part::ToolAnswer(answer) => line(format_args!("answers: {answer:?}")),
+            Part::ToolAnswer(answer) => line(format_args!("answers: {}", json_of(answer))),
             Part::Media(image) => line(format_args!("shows: {} {}", image.media_type, image.hash)),
         }
     }

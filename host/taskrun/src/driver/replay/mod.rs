@@ -11,6 +11,7 @@ mod carried;
 mod compare;
 mod outcome;
 mod step;
+mod stopped;
 mod world;
 
 use std::collections::BTreeMap;
@@ -23,12 +24,14 @@ use taskrun_journal::event::{
 use taskrun_journal::ids::Seq;
 use taskrun_journal::machine;
 use taskrun_journal::pin::Pins;
+use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::StopReason;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
 
 use self::step::{Attempted, StepEndRecord};
+use self::stopped::{ASKED_TO_STOP, OUT_OF_TIME, STOPPED_FOR_TIME, StepFate, Stops};
 use self::world::Recorded;
 use super::parts::Parts;
 use super::recorder::Recorder;
@@ -110,12 +113,14 @@ pub async fn replay(
         is_cut,
         is_mixed: false,
         has_decided: false,
+        stops: Stops::default(),
     };
     for (at, record) in records.iter().enumerate() {
         if at > 0 {
             if let Some(end) = replay.end_of_step(&records[at..]) {
                 see(replay.step(end, record.seq).await);
             }
+            replay.note_stops(record);
             replay.note(&record.event);
             let state = machine::apply(replay.run.state.clone(), record);
             replay.run.state = state.map_err(|error| failed(&error))?;
@@ -141,6 +146,7 @@ struct Replay<'f> {
     is_mixed: bool,
     /// True if a step has just decided, so that what ends the run is no failure of another one.
     has_decided: bool,
+    stops: Stops,
 }
 
 /// A form, or why it cannot be had, by the run's own pin and those of now.
@@ -181,14 +187,19 @@ impl Replay<'_> {
         self.is_mixed = (self.is_mixed || changes) && !self.work().tape.is_empty();
     }
 
-    /// The end of a step that the next event of the record tells of, if it does. An attempt that was
-    /// cut off tells nothing that a step could be held against.
+    /// The end of a step that the next event of the record tells of, if it does. One that its host
+    /// left in the middle is still under way if the run goes on.
     fn end_of_step<'r>(&self, rest: &'r [EventRecord]) -> Option<StepEndRecord<'r>> {
-        match rest.first()?.event.view() {
+        let EventRecord { at, event, .. } = rest.first()?;
+        match event.view() {
             EventView::Step(event) => match event {
                 StepEvent::PlanDecided { .. } => Some(StepEndRecord::Decided(rest)),
                 StepEvent::StepFailed { error, .. } | StepEvent::TurnSkipped { error, .. } => {
                     Some(StepEndRecord::Failed(error))
+                }
+                // It may have been stopped for what is up.
+                StepEvent::FinalizeRequested { reason: TerminationReason::TimeBudget, .. } => {
+                    self.is_in_step(*at).then_some(StepEndRecord::Stopped(OUT_OF_TIME))
                 }
                 StepEvent::Usage { .. }
                 | StepEvent::PushedBack { .. }
@@ -197,34 +208,10 @@ impl Replay<'_> {
                 | StepEvent::FinalizeRequested { .. } => None,
             },
             EventView::Lifecycle(LifecycleEvent::Finalizing { ending }) => {
-                let is_of_step = match ending.stop_reason {
-                    StopReason::AgentError
-                    | StopReason::AgentTrap
-                    | StopReason::ContractViolation
-                    | StopReason::PlannerError
-                    | StopReason::RateLimited
-                    | StopReason::RetryAborted => true,
-                    StopReason::Done
-                    | StopReason::NaturalEnd
-                    | StopReason::TerminalTool
-                    | StopReason::FinalResponse
-                    | StopReason::MaxTurns
-                    | StopReason::MaxTokens
-                    | StopReason::MaxCost
-                    | StopReason::Wallclock
-                    | StopReason::ToolCap
-                    | StopReason::FailureCap
-                    | StopReason::TurnTimeout
-                    | StopReason::TimeBudget
-                    | StopReason::RunTimeout
-                    | StopReason::CanceledByOwner
-                    | StopReason::CanceledByParent
-                    | StopReason::HostShutdown
-                    | StopReason::LeaseLost
-                    | StopReason::InterruptedByRestart
-                    | StopReason::PersistFailed
-                    | StopReason::Deferred => false,
-                };
+                if let Some(why) = self.stopped_with_run(ending, *at) {
+                    return Some(StepEndRecord::Stopped(why));
+                }
+                let is_of_step = matches!(StepFate::of(ending.stop_reason), StepFate::Failed);
                 // What a step decided may be such an end, too: then it is on record before.
                 let is_running = matches!(self.run.state.lifecycle, Lifecycle::Running { .. });
                 // One that the host ends between two rounds has not failed in a step either.
@@ -266,7 +253,7 @@ impl Replay<'_> {
             return says("its rules changed while it was under way");
         }
         if matches!(self.run.state.lifecycle, Lifecycle::Canceling { .. }) {
-            return says("it was asked to stop while it was under way");
+            return says(ASKED_TO_STOP);
         }
         match end {
             StepEndRecord::Ended(ending) => match &ending.failure {
@@ -286,6 +273,7 @@ impl Replay<'_> {
                 says("its host failed")
             }
             StepEndRecord::Failed(_) => None,
+            StepEndRecord::Stopped(why) => Some((*why).to_owned()),
             StepEndRecord::Decided(rest) => {
                 let Some(Event::PlanDecided { ran_ms, .. }) = rest.first().map(|one| &one.event)
                 else {
@@ -377,9 +365,6 @@ impl Replay<'_> {
         attempted
     }
 }
-
-const STOPPED_FOR_TIME: &str = "it was stopped for its time";
-const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
 
 /// True for the text of a step that was stopped for its time, or for that of its round.
 fn is_deadline(agent: &Agent, error: &str) -> bool {

@@ -25,6 +25,8 @@ pub(super) enum StepEndRecord<'r> {
     Failed(&'r str),
     /// It ended the run so.
     Ended(&'r Ending),
+    /// It was stopped for this reason, and did not end.
+    Stopped(&'static str),
 }
 
 /// A step that was executed again.

@@ -13,6 +13,7 @@ use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::store::{Hosts, LEASE, Store};
+use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolOutcome;
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +53,8 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn new(world: ReplayWorld, records: Arc<[EventRecord]>) -> Self {
         let ReplayWorld { store, hosts, memory, interrupt, images } = world;
-        let stalls = Stalls::new(Arc::new(SystemClock::new()));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let stalls = Stalls::new(Arc::clone(&clock));
         let env = Env {
             store,
             clock: Arc::new(RunClock(Arc::clone(&stalls))),
@@ -66,7 +68,7 @@ impl Recorded {
             retry_policy: None,
             runs: Arc::new(RecordedRuns { records, images }),
             memory,
-            held_models: Arc::new(HeldModels::default()),
+            held_models: Arc::new(HeldModels::new(clock)),
             format: JournalFormat::CURRENT,
         };
         Self { env: Arc::new(env), interrupt }

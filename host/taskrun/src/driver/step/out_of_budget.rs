@@ -1,0 +1,28 @@
+//! Plan steps that failed as no model was to be asked: the budget has nothing left.
+
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::message::LogLevel;
+
+use super::{Step, StepEnd};
+use crate::driver::allowance::{Allowance, TreeSnapshot};
+use crate::driver::results::host_line;
+use crate::driver::stop::Halt;
+
+impl Step<'_> {
+    /// Ends a step at the limit that is met, where its error comes of a question that was refused for
+    /// that. A run has its first step whatever is left, as it may need no model, and others spend while
+    /// a step is under way: so the limit may show in a step first.
+    pub(super) async fn name_limit(&self, step: &mut StepEnd) -> Result<(), Halt> {
+        let Err(Outcome::Error(error)) = &step.outcome else { return Ok(()) };
+        if !step.out_of_budget || self.recorder.asked().is_some() {
+            return Ok(());
+        }
+        let tree = TreeSnapshot::default();
+        let allowance = Allowance::new(self.parts, self.recorder, &tree);
+        if let Some(reason) = allowance.cap_with(&step.pending).await? {
+            step.pending.push(host_line(LogLevel::Warn, format!("the step failed: {error}")));
+            step.outcome = Err(Outcome::Exhausted(reason));
+        }
+        Ok(())
+    }
+}

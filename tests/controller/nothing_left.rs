@@ -1,0 +1,136 @@
+//! Questions to models for which nothing of a budget is left (M-50): a step that passes that on ends its
+//! run with the limit, also where it is the first one.
+
+use std::sync::Arc;
+
+use taskrun::agents::Agent;
+use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
+use taskrun::scope::model::Model;
+use taskrun_journal::event::Event;
+use taskrun_journal::money::Price;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_policy::Reserve;
+
+use super::budgets::{Metered, ask, priced};
+use super::common::{Gates, beneath, named};
+use crate::native::{ClosurePlanner, Native, World, answer, failed};
+
+/// Dollars for a million tokens: an answer costs 90 millionths.
+const PRICE: Price = Price::new(2_000_000, 5_000_000);
+
+/// An agent that asks its model so often in a step, once for its last word, and passes on why it may
+/// not.
+fn asking(questions: u32) -> ClosurePlanner {
+    ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
+        let is_last = input.resume.is_some_and(|resume| resume.finalize.is_some());
+        let questions = if is_last { 1 } else { questions };
+        for _ in 0..questions {
+            let said = ask(&scope).await;
+            if said != "asked" {
+                return failed(Some("budget"), &said);
+            }
+        }
+        answer("done")
+    })
+}
+
+fn add(world: &mut World, name: &str, planner: ClosurePlanner, change: impl FnOnce(&mut Agent)) {
+    let own: Arc<dyn Model> = Arc::new(Metered::default());
+    world.agent_asking(name, planner, Some(own), |agent| {
+        priced(agent, Some(PRICE));
+        change(agent);
+    });
+}
+
+fn end_of(run: &Run) -> (Status, Option<StopReason>) {
+    (run.status(), run.ending().map(|ending| ending.stop_reason))
+}
+
+/// The ends of two runs that ask and of one that needs no model, one after the other beneath a run with
+/// this budget; and the host.
+async fn beneath_a_budget(change: impl FnOnce(&mut Agent)) -> (Native, Vec<Run>) {
+    let (mut world, gates) = (World::new(), Gates::new());
+    add(&mut world, "asks", asking(1), |_| {});
+    world.agent("works", ClosurePlanner::new(|_, _| async { answer("done") }));
+    world.agent_with("a", gates.planner(), change);
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    gates.have_come(1).await;
+    let mut ends = Vec::new();
+    for (id, agent) in [("2", "asks"), ("3", "asks"), ("4", "works")] {
+        host.spawn(&beneath("1", id, agent)).await;
+        ends.push(host.end(id).await);
+    }
+    gates.open("1");
+    host.end("1").await;
+    (host, ends)
+}
+
+/// The lines that the host wrote about a run.
+async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
+    let journal = host.journal(id).await;
+    let said = journal.into_iter().filter_map(|recorded| {
+        let Event::Log { message, source, .. } = recorded.event else { return None };
+        (source == "host").then_some(message)
+    });
+    said.collect()
+}
+
+#[tokio::test]
+async fn m_50_a_run_that_finds_nothing_left_for_its_first_question_ends_with_that_limit() {
+    type Change = fn(&mut Agent);
+    let cases: [(Change, StopReason, &str); 2] = [
+        (|agent| agent.budget.tokens = Some(30), StopReason::MaxTokens, "no tokens are left"),
+        (|agent| agent.budget.cost_microusd = Some(90), StopReason::MaxCost, "no money is left"),
+    ];
+    for (change, reason, why) in cases {
+        let (host, ends) = beneath_a_budget(change).await;
+        let found: Vec<_> = ends.iter().map(end_of).collect();
+        let done = (Status::Completed, Some(StopReason::FinalResponse));
+        // One that needs no model has its step all the same.
+        assert_eq!(found, [done, (Status::Failed, Some(reason)), done], "{why}");
+        assert_eq!(said_by_host(&host, "3").await, [format!("the step failed: {why}")]);
+    }
+}
+
+#[tokio::test]
+async fn m_50_a_first_step_that_crosses_the_budget_and_asks_again_ends_with_that_limit() {
+    let mut world = World::new();
+    add(&mut world, "a", asking(2), |agent| agent.budget.tokens = Some(30));
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    let run = host.end("1").await;
+    assert_eq!(end_of(&run), (Status::Failed, Some(StopReason::MaxTokens)));
+    assert_eq!(run.state.progress.total_tokens, 30);
+}
+
+#[tokio::test]
+async fn m_45_what_is_kept_for_a_last_word_is_there_after_such_a_step_too() {
+    let mut world = World::new();
+    add(&mut world, "a", asking(2), |agent| {
+        agent.budget.tokens = Some(60);
+        agent.budget.reserve = Reserve { tokens: 30, ..Reserve::default() };
+    });
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    let run = host.end("1").await;
+    assert_eq!(end_of(&run), (Status::Completed, Some(StopReason::MaxTokens)));
+    assert_eq!(run.state.reply.result().as_deref(), Some("done"));
+    assert_eq!(run.state.progress.total_tokens, 60);
+}
+
+#[tokio::test]
+async fn a_step_that_spends_all_there_is_and_fails_by_itself_has_failed_by_itself() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        ask(&scope).await;
+        failed(Some("broken"), "it broke")
+    });
+    add(&mut world, "a", planner, |agent| agent.budget.tokens = Some(30));
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    let run = host.end("1").await;
+    assert_eq!(end_of(&run), (Status::Failed, Some(StopReason::AgentError)));
+}

@@ -1,0 +1,167 @@
+//! Steps that were stopped, as a replay finds them in a journal: it says of each why it is not
+//! compared, and of none that was not under way.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::driver::replay::{
+    Form, Forms, Images, ReplayWorld, ReplayedStep, RunRecord, StepComparison, replay,
+};
+use taskrun::ports::planner::PlanInput;
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_journal::tool::ToolHints;
+use taskrun_policy::InterruptionPolicy;
+use taskrun_store::MemoryStore;
+
+use crate::native::{
+    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, failed, request,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than all that a test waits for.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The reason for which steps are not compared that could be.
+const NO_FORM: &str = "agents that are closures are not on record";
+const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
+const ASKED_TO_STOP: &str = "it was asked to stop while it was under way";
+
+struct NoForms;
+
+#[async_trait]
+impl Forms for NoForms {
+    async fn form(&self, _run: &Run, _pins_now: &[String]) -> Result<Form, String> {
+        Err(NO_FORM.to_owned())
+    }
+}
+
+/// The steps on record: the number of the turn of each, and why it is not compared.
+async fn steps(host: &Native, id: &str) -> Vec<(u32, String)> {
+    let own: Arc<[EventRecord]> = host.journal(id).await.into();
+    let store = Arc::new(MemoryStore::new());
+    let world = ReplayWorld {
+        store: store.clone(),
+        hosts: store.clone(),
+        memory: store,
+        interrupt: Arc::new(|| {}),
+        images: Images::new(),
+    };
+    let mut steps = Vec::new();
+    let see = |step: ReplayedStep| match step.outcome {
+        StepComparison::Skipped(reason) => steps.push((step.turn, reason)),
+        StepComparison::Same | StepComparison::Differs(_) => panic!("{step:?}"),
+    };
+    replay(RunRecord { own, before: &[] }, &NoForms, world, None, see).await.expect("a record");
+    steps
+}
+
+fn are(found: &[(u32, String)], expected: &[(u32, &str)]) {
+    let found: Vec<_> = found.iter().map(|(turn, reason)| (*turn, reason.as_str())).collect();
+    assert_eq!(found, expected);
+}
+
+/// Takes for ever, and has its last word at hand.
+fn stuck() -> ClosurePlanner {
+    ClosurePlanner::new(|input: PlanInput, _| async move {
+        match input.resume.and_then(|resume| resume.finalize) {
+            Some(_) => answer("in short"),
+            None => pending().await,
+        }
+    })
+}
+
+/// A world with an agent that takes for ever, and one whose call does.
+fn world() -> World {
+    let mut world = World::new();
+    let tool = ClosureTool::new("stuck", ToolHints::default(), |_, _| pending());
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    let calling = || {
+        ClosurePlanner::new(|input: PlanInput, _| async move {
+            match input.resume {
+                None => call_of(&[("c", "t/stuck", "{}")]),
+                Some(_) => answer("in short"),
+            }
+        })
+    };
+    world.agent("stuck", stuck());
+    world.agent_with("stuck-for-a-second", stuck(), |agent| agent.budget.wall = Some(SECOND));
+    world.agent_with("mortal", stuck(), |agent| agent.durable = false);
+    world.agent("calling", calling());
+    world.agent_with("calling-for-a-second", calling(), |agent| agent.budget.wall = Some(SECOND));
+    world
+}
+
+/// Waits until a step or a call of the run is under way.
+async fn is_busy(host: &Native, id: &str) {
+    let run = host.reach(id, Status::Running).await;
+    if run.spec.agent_name.starts_with("calling") {
+        host.until(id, "calls", |run| run.state.tool_calls == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn c_077_a_step_that_the_end_of_the_time_stopped_is_told_of_and_none_beside_a_call() {
+    let mut world = world();
+    let host = world.start().await;
+    for (agent, timeout, expected) in [
+        ("stuck", Some(SECOND), &[(1, OUT_OF_TIME)][..]),
+        ("calling", Some(SECOND), &[(1, NO_FORM)][..]),
+        ("stuck-for-a-second", None, &[(1, OUT_OF_TIME), (1, NO_FORM)][..]),
+        ("calling-for-a-second", None, &[(1, NO_FORM), (2, NO_FORM)][..]),
+    ] {
+        let mut asked = request(agent, "x");
+        asked.timeout = timeout;
+        let id = host.spawn(&asked).await;
+        is_busy(&host, &id).await;
+        world.run_until(LONG, host.end(&id)).await;
+        are(&steps(&host, &id).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn c_077_a_step_that_a_cancellation_stopped_is_told_of_and_none_beside_a_call() {
+    let mut world = world();
+    let host = world.start().await;
+    for (agent, expected) in [("stuck", ASKED_TO_STOP), ("calling", NO_FORM)] {
+        let id = host.spawn(&request(agent, "x")).await;
+        is_busy(&host, &id).await;
+        host.client().cancel(&id, None).await.expect("canceled");
+        world.run_until(LONG, host.end(&id)).await;
+        are(&steps(&host, &id).await, &[(1, expected)]);
+    }
+}
+
+#[tokio::test]
+async fn c_077_between_two_attempts_no_step_is_stopped() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|_, _| async { failed(Some("transient"), "not just now") });
+    world.agent("a", planner);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    host.until(&id, "fails", |run| run.state.failed_attempts == 1).await;
+    host.client().cancel(&id, None).await.expect("canceled");
+    world.run_until(LONG, host.end(&id)).await;
+    are(&steps(&host, &id).await, &[(1, NO_FORM)]);
+}
+
+#[tokio::test]
+async fn c_077_a_step_that_goes_on_after_its_host_died_is_one_and_one_that_does_not_is_told_of() {
+    let (mut world, gate) = (world(), Gate::new());
+    world.agent("gated", gate.answering("done"));
+    let first = world.start().await;
+    let goes_on = first.spawn(&request("gated", "x")).await;
+    gate.reached_by(1).await;
+    let ends = first.spawn(&request("mortal", "x")).await;
+    is_busy(&first, &ends).await;
+    world.kill(first).await;
+    let second = world.take_over().await;
+    gate.open();
+    for (id, why) in [(goes_on, NO_FORM), (ends, "it lost its host while it was under way")] {
+        world.run_until(LONG, second.end(&id)).await;
+        are(&steps(&second, &id).await, &[(1, why)]);
+    }
+}
