@@ -236,6 +236,12 @@ pub const MESSAGES: &[Rule] = &[
         is_broken: schemas::has_long_list,
     },
     Rule {
+        says: "output_config.format.schema: a pattern is not supported",
+        source: OUTPUTS,
+        of: EVERYWHERE,
+        is_broken: schemas::has_complex_pattern,
+    },
+    Rule {
         says: "output_config.format.schema: complex types within enums are not supported",
         source: OUTPUTS,
         of: EVERYWHERE,

@@ -51,6 +51,25 @@ pub(super) fn has_long_list(asked: &Asked) -> bool {
     })
 }
 
+/// Tells of patterns with word boundaries, look-around or references to their groups, and of those
+/// that repeat something a thousand times.
+pub(super) fn has_complex_pattern(asked: &Asked) -> bool {
+    let all = within(of_answer(asked));
+    all.into_iter().filter_map(|schema| schema["pattern"].as_str()).any(|pattern| {
+        // A backslash behind another one makes nothing of what follows.
+        let pattern = pattern.replace(r"\\", "");
+        let mut escaped = pattern.split('\\').skip(1);
+        let mut counts = pattern.split('{').skip(1).flat_map(|counts| counts.split([',', '}']));
+        ["(?=", "(?!", "(?<"].iter().any(|look| pattern.contains(look))
+            || escaped.any(|rest| rest.starts_with(['b', 'B']) || starts_with_digit(rest))
+            || counts.any(|count| count.parse::<u32>().is_ok_and(|count| count >= 1_000))
+    })
+}
+
+fn starts_with_digit(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
+}
+
 pub(super) fn has_complex_enum(asked: &Asked) -> bool {
     let all = within(of_answer(asked));
     let mut values = all.into_iter().flat_map(|schema| list(&schema["enum"]));

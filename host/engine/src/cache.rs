@@ -3,6 +3,7 @@
 //! one, and a file that does not fit is as good as none.
 
 mod native;
+mod removal;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use self::native::NativeCode;
+pub use self::removal::CachedFiles;
 use crate::config::ENGINE_VERSION;
 use crate::digest::HashThreads;
 
@@ -25,6 +27,8 @@ const INSPECTION_BYTES_MAX: u64 = 16 << 20;
 /// Largest digest that is read, with its header.
 const DIGEST_BYTES_MAX: u64 = (HEADER_BYTES + blake3::OUT_LEN) as u64;
 const KEY_FILE: &str = "key";
+/// Extension of a file that is being written.
+const TEMPORARY: &str = "tmp";
 
 /// A folder of native code that only this host can have written. Clones are the same cache.
 #[derive(Clone)]
@@ -76,7 +80,7 @@ pub(crate) struct Entry {
 }
 
 /// The kind of a file of the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Content {
     /// Native code of a component.
     Native,
@@ -91,6 +95,9 @@ enum Content {
 }
 
 impl Content {
+    const ALL: [Self; 5] =
+        [Self::Native, Self::Refusal, Self::Description, Self::FileDigest, Self::Inspection];
+
     /// First bytes of a file; the digit is the version of the format.
     fn magic(self) -> &'static [u8; 8] {
         match self {
@@ -232,7 +239,13 @@ impl Cache {
         read: impl FnOnce(File, u64) -> io::Result<Option<T>>,
     ) -> Option<T> {
         let path = self.path(content, entry);
-        match open_ours(&path).and_then(|(file, len)| read(file, len)) {
+        let opened = open_ours(&path);
+        if let Ok((file, _)) = &opened
+            && let Err(error) = removal::renew(file)
+        {
+            tracing::debug!(path = %path.display(), %error, "its time cannot be renewed");
+        }
+        match opened.and_then(|(file, len)| read(file, len)) {
             Ok(Some(verified)) => Some(verified),
             Ok(None) => {
                 tracing::warn!(path = %path.display(), "not what was written; it is as good as none");
@@ -336,7 +349,7 @@ fn make_key(dir: &Path, path: &Path) -> io::Result<()> {
 fn private_file(dir: &Path) -> io::Result<(File, PathBuf)> {
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(io::Error::other)?;
-    let path = dir.join(format!(".{:016x}.tmp", u64::from_le_bytes(random)));
+    let path = dir.join(format!(".{:016x}.{TEMPORARY}", u64::from_le_bytes(random)));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

@@ -189,7 +189,8 @@ fn report(failure: &CallAbort, error: &wasmtime::Error, guest: &Guest, scope: &C
     }
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+/// The words of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool, functions};
+use taskrun::agents::{
+    Agent, AgentTools, CodeSource, LoadCode, LoadedTool, check_rules, functions,
+};
 use taskrun::clock::SystemClock;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::CallScope;
@@ -159,7 +161,8 @@ impl Catalog {
                 .and_then(|tools| with_tools_of_host(&tools, policy, agent))
                 .map(|tools| Arc::clone(tools.specs())),
         };
-        let functions = functions.map_err(|source| AgentError::Tools {
+        let checked = |functions| check_rules(&agent.named_functions, &tools).map(|()| functions);
+        let functions = functions.and_then(checked).map_err(|source| AgentError::Tools {
             agent: agent.name.clone(),
             location: agent.location.clone(),
             source,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use taskrun::clock::SystemClock;
+use taskrun_journal::text::cut;
 use taskrun_journal::time::Clock;
 use wasmtime::component::Component;
 
@@ -18,7 +19,7 @@ use crate::cache::{Cache, Entry, NativeCode};
 use crate::error::LoadError;
 use crate::inspect::outline::{Outline, outline};
 use crate::refusal::{self, Refusal};
-use crate::worker::{Task, unless_it_panics};
+use crate::worker::{Task, compile_threads, unless_it_panics};
 
 /// A program that looks at components and compiles them, each in a process of its own: the host's
 /// binary with a subcommand that calls [`compile_worker_main`](crate::compile_worker_main).
@@ -131,21 +132,27 @@ impl Compiler {
             None => {
                 let (engine, cache) = (self.engine.clone(), self.cache.clone());
                 let compiled = blocking(move || {
+                    let threads = compile_threads().map_err(|error| {
+                        tracing::warn!(%error, "no threads can be started that compile");
+                        LoadError::internal("no threads can be started that compile")
+                    })?;
                     let compile = || Component::from_binary(&engine, &bytes);
-                    let Some(component) = unless_it_panics(compile) else { return Ok(None) };
-                    let component = component.map_err(|error| LoadError::from_compiler(&error))?;
+                    let component = match unless_it_panics(&threads, compile) {
+                        Ok(compiled) => compiled.map_err(|e| LoadError::from_compiler(&e))?,
+                        Err(words) => return Ok(Err(words)),
+                    };
                     if let Some(cache) = cache {
                         match component.serialize() {
                             Ok(code) => cache.put(entry, &code),
                             Err(error) => tracing::warn!(?error, "cannot serialize native code"),
                         }
                     }
-                    Ok(Some(component))
+                    Ok(Ok(component))
                 })
                 .await?;
                 match compiled {
-                    Some(component) => Ok(component),
-                    None => Err(self.panicked(entry, Task::Compile).await),
+                    Ok(component) => Ok(component),
+                    Err(words) => Err(self.panicked(entry, Task::Compile, &words).await),
                 }
             }
         }
@@ -191,12 +198,15 @@ impl Compiler {
                 self.refuse(entry, task, Refusal::OverLimit { until }).await;
                 Err(LoadError::CompileLimit)
             }
-            Answer::Panicked => Err(self.panicked(entry, task).await),
+            Answer::Panicked(words) => Err(self.panicked(entry, task, &words).await),
         }
     }
 
-    /// Remembers that the compiler panicked, and gives it as an error.
-    async fn panicked(&self, entry: Entry, task: Task) -> LoadError {
+    /// Remembers that the compiler panicked, and gives it as an error. The log has its words, which
+    /// may quote the component.
+    async fn panicked(&self, entry: Entry, task: Task, words: &str) -> LoadError {
+        let (component, words) = (entry.component, cut(words, refusal::TEXT_BYTES_MAX));
+        tracing::warn!(%component, ?words, "the compiler panicked at a component");
         let until = self.clock.now().plus(refusal::KEPT);
         self.refuse(entry, task, Refusal::Panicked { until }).await
     }

@@ -36,8 +36,8 @@ impl HashThreads {
         }
     }
 
-    /// Adds all that a reader gives to what is hashed, and has `keep` see it, piece by piece. Where
-    /// there are threads, a piece is kept and the next one read while it is hashed.
+    /// Adds all that a reader gives to what is hashed, and has `keep` see it, piece by piece. A piece
+    /// is kept and the next one read while it is hashed, if there are threads.
     ///
     /// # Errors
     /// Those of the reader and of `keep`.

@@ -68,13 +68,13 @@ pub enum LoadError {
         "looking at the component or compiling it took more time or memory than it may; it is not tried again before {after}"
     )]
     CompileRefused {
-        /// When it is tried again.
+        /// The time at which it is tried again.
         after: Timestamp,
     },
     /// The compiler panicked at it, and it is not tried again yet.
     #[error("the compiler panics at the component; it is not tried again before {after}")]
     CompilerPanicked {
-        /// When it is tried again.
+        /// The time at which it is tried again.
         after: Timestamp,
     },
     /// It has more of something than is compiled: so many parts, or so large ones, cost time and

@@ -3,8 +3,8 @@
 //! The pool is what the process may have open, less what the host needs itself, and less the
 //! connections of guests' exchanges, which are counted in [`crate::egress`]. Half of it is for the
 //! first few descriptors of each instance, so that one that opens many leaves others theirs. A third
-//! of this half is for the first few of each tree of runs, so that one with many calls at a time
-//! does so, too.
+//! of this half is for the first few of one call of each tree of runs, so that a tree with many calls
+//! at a time does so, too. A call has all of these or none: one that waits keeps none from others.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,28 +45,46 @@ const CONNECTIONS_MAX: u64 = 4_096;
 /// The pool. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Handles {
-    /// The part of the first ones that is kept for trees of runs.
+    /// The parts that are kept for trees of runs, each of [`FIRST`] descriptors.
     kept: Arc<Semaphore>,
     first: Arc<Semaphore>,
     further: Arc<Semaphore>,
     all: u64,
-    /// What is kept for each tree that has something open, or waits for it.
-    trees: Arc<Mutex<HashMap<String, Weak<Semaphore>>>>,
+    /// The trees that have something open, or wait for it.
+    trees: Arc<Mutex<HashMap<String, Weak<Tree>>>>,
 }
 
 /// One descriptor of a guest, for as long as anything of the guest's uses it.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    _places: Places,
+    _place: Place,
     _counted: Counted,
 }
 
-/// Places for descriptors, of which others have none meanwhile.
+/// The place of a descriptor, which no other has meanwhile.
 #[derive(Debug)]
-struct Places {
-    of_pool: OwnedSemaphorePermit,
-    /// Those of what is kept for their tree of runs.
-    of_tree: Option<OwnedSemaphorePermit>,
+enum Place {
+    /// Any call may have it.
+    Shared { _permit: OwnedSemaphorePermit },
+    /// It is one of those that are kept for a tree of runs.
+    OfTree { _part: Arc<TreePart> },
+}
+
+/// A tree of runs, of which one call at a time has what is kept for the tree.
+#[derive(Debug)]
+struct Tree {
+    turn: Arc<Semaphore>,
+    part: Mutex<Weak<TreePart>>,
+}
+
+/// The [`FIRST`] descriptors that are kept for a tree, as long as a call of it has some of them open.
+#[derive(Debug)]
+struct TreePart {
+    /// The share of the call's instance, by which it is known.
+    share: Arc<AtomicU32>,
+    _of_pool: OwnedSemaphorePermit,
+    _turn: OwnedSemaphorePermit,
+    _tree: Arc<Tree>,
 }
 
 /// A descriptor as its instance counts it.
@@ -87,11 +105,11 @@ impl Handles {
     pub(crate) fn new(descriptors: u64) -> Self {
         let pool = pool(descriptors) - connections(descriptors) as u64;
         let half = usize::try_from(pool / 2).unwrap_or(usize::MAX);
-        let kept = half / KEPT_PART;
+        let parts = half / KEPT_PART / FIRST as usize;
         let part = |places: usize| Arc::new(Semaphore::new(places));
         Self {
-            kept: part(kept),
-            first: part(half - kept),
+            kept: part(parts),
+            first: part(half - parts * FIRST as usize),
             further: part(half),
             all: pool,
             trees: Arc::default(),
@@ -108,12 +126,12 @@ impl Handles {
     pub(crate) fn take(&self, root: &str, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
         let held = count(share, 1)?;
         let counted = Counted(Arc::clone(share));
-        let places = match held < FIRST {
-            true => self.try_first(root),
-            false => try_one(&self.further).map(Places::shared),
+        let place = match held < FIRST {
+            true => self.try_first(root, share),
+            false => try_one(&self.further).map(Place::shared),
         };
-        let places = places.ok_or(NoHandle::Pool)?;
-        Ok(Handle { _places: places, _counted: counted })
+        let place = place.ok_or(NoHandle::Pool)?;
+        Ok(Handle { _place: place, _counted: counted })
     }
 
     /// So many of them as soon as there are, in the order of asking. Until then the instance has
@@ -133,83 +151,115 @@ impl Handles {
         let held = count(share, wanted)?;
         let counted: Vec<Counted> = (0..wanted).map(|_| Counted(Arc::clone(share))).collect();
         let first = FIRST.saturating_sub(held).min(wanted);
-        let places = tokio::time::timeout(WAIT, self.places(root, first, wanted - first)).await;
-        let mut places = places.map_err(|_| NoHandle::Pool)?.map_err(|_| NoHandle::Pool)?;
-        let single = places.iter_mut().flat_map(|all| std::iter::from_fn(move || all.split()));
-        let handle = |(counted, places)| Handle { _places: places, _counted: counted };
-        Ok(counted.into_iter().zip(single).map(handle).collect())
+        let places = tokio::time::timeout(WAIT, self.places(root, share, first, wanted - first));
+        let places = places.await.map_err(|_| NoHandle::Pool)?.map_err(|_| NoHandle::Pool)?;
+        let handle = |(counted, place)| Handle { _place: place, _counted: counted };
+        Ok(counted.into_iter().zip(places).map(handle).collect())
     }
 
     async fn places(
         &self,
         root: &str,
+        share: &Arc<AtomicU32>,
         first: u32,
         further: u32,
-    ) -> Result<Vec<Places>, AcquireError> {
+    ) -> Result<Vec<Place>, AcquireError> {
         let mut places = Vec::new();
         if first > 0 {
-            places.push(self.first(root, first).await?);
+            places = self.first(root, share, first).await?;
         }
         // Whoever has some of these has its first ones, so nobody waits for both in another order.
         if further > 0 {
-            let of_pool = Arc::clone(&self.further).acquire_many_owned(further).await?;
-            places.push(Places::shared(of_pool));
+            let further = Arc::clone(&self.further).acquire_many_owned(further).await?;
+            places.extend(Place::each(further));
         }
         Ok(places)
     }
 
     /// Places for first descriptors, at most [`FIRST`]: those that are kept for the tree, or others.
-    async fn first(&self, root: &str, count: u32) -> Result<Places, AcquireError> {
+    async fn first(
+        &self,
+        root: &str,
+        share: &Arc<AtomicU32>,
+        count: u32,
+    ) -> Result<Vec<Place>, AcquireError> {
         let tree = self.tree(root);
-        let kept = async {
-            let of_tree = tree.acquire_many_owned(count).await?;
-            let of_pool = Arc::clone(&self.kept).acquire_many_owned(count).await?;
-            Ok::<_, AcquireError>(Places { of_pool, of_tree: Some(of_tree) })
+        let of_tree = async {
+            if let Some(part) = tree.part_of(share) {
+                return Ok(part);
+            }
+            let turn = Arc::clone(&tree.turn).acquire_owned().await?;
+            let of_pool = Arc::clone(&self.kept).acquire_owned().await?;
+            Ok::<_, AcquireError>(tree.give(share, of_pool, turn))
         };
         let shared = Arc::clone(&self.first).acquire_many_owned(count);
         tokio::select! {
             biased;
-            kept = kept => kept,
-            shared = shared => shared.map(Places::shared),
+            part = of_tree => {
+                part.map(|part| (0..count).map(|_| Place::of_tree(Arc::clone(&part))).collect())
+            }
+            shared = shared => shared.map(|shared| Place::each(shared).collect()),
         }
     }
 
     /// The same for one, if there is one now.
-    fn try_first(&self, root: &str) -> Option<Places> {
-        let kept = || {
-            let of_tree = try_one(&self.tree(root))?;
-            Some(Places { of_pool: try_one(&self.kept)?, of_tree: Some(of_tree) })
-        };
-        kept().or_else(|| try_one(&self.first).map(Places::shared))
+    fn try_first(&self, root: &str, share: &Arc<AtomicU32>) -> Option<Place> {
+        let tree = self.tree(root);
+        let part = tree.part_of(share).or_else(|| {
+            let turn = try_one(&tree.turn)?;
+            let of_pool = try_one(&self.kept)?;
+            Some(tree.give(share, of_pool, turn))
+        });
+        part.map(Place::of_tree).or_else(|| try_one(&self.first).map(Place::shared))
     }
 
-    /// What is kept for a tree of runs.
-    fn tree(&self, root: &str) -> Arc<Semaphore> {
+    /// The tree of runs whose first one is `root`.
+    fn tree(&self, root: &str) -> Arc<Tree> {
         let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
-        trees.retain(|_, kept| kept.strong_count() > 0);
-        if let Some(kept) = trees.get(root).and_then(Weak::upgrade) {
-            return kept;
+        trees.retain(|_, tree| tree.strong_count() > 0);
+        if let Some(tree) = trees.get(root).and_then(Weak::upgrade) {
+            return tree;
         }
-        let kept = Arc::new(Semaphore::new(FIRST as usize));
-        trees.insert(root.to_owned(), Arc::downgrade(&kept));
-        kept
+        let tree = Arc::new(Tree { turn: Arc::new(Semaphore::new(1)), part: Mutex::default() });
+        trees.insert(root.to_owned(), Arc::downgrade(&tree));
+        tree
     }
 }
 
-impl Places {
-    /// Places that anybody may have.
-    fn shared(of_pool: OwnedSemaphorePermit) -> Self {
-        Self { of_pool, of_tree: None }
+impl Tree {
+    /// The tree's part, if the call with this share has it. There is a place in it then for each of
+    /// the first descriptors that the call does not have.
+    fn part_of(&self, share: &Arc<AtomicU32>) -> Option<Arc<TreePart>> {
+        let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        part.filter(|part| Arc::ptr_eq(&part.share, share))
     }
 
-    /// One of them, as long as there is one.
-    fn split(&mut self) -> Option<Self> {
-        let of_pool = self.of_pool.split(1)?;
-        let of_tree = match &mut self.of_tree {
-            Some(of_tree) => Some(of_tree.split(1)?),
-            None => None,
-        };
-        Some(Self { of_pool, of_tree })
+    /// Gives the tree's part to the call with this share, whose turn it is.
+    fn give(
+        self: &Arc<Self>,
+        share: &Arc<AtomicU32>,
+        of_pool: OwnedSemaphorePermit,
+        turn: OwnedSemaphorePermit,
+    ) -> Arc<TreePart> {
+        let (share, tree) = (Arc::clone(share), Arc::clone(self));
+        let part = Arc::new(TreePart { share, _of_pool: of_pool, _turn: turn, _tree: tree });
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&part);
+        part
+    }
+}
+
+impl Place {
+    fn shared(permit: OwnedSemaphorePermit) -> Self {
+        Self::Shared { _permit: permit }
+    }
+
+    /// As many as a permit has.
+    fn each(mut permit: OwnedSemaphorePermit) -> impl Iterator<Item = Self> {
+        std::iter::from_fn(move || permit.split(1).map(Self::shared))
+    }
+
+    fn of_tree(part: Arc<TreePart>) -> Self {
+        Self::OfTree { _part: part }
     }
 }
 
@@ -312,6 +362,32 @@ mod tests {
         // The last of its own that it got.
         drop(held.swap_remove(8));
         waiting.swap_remove(0).await.expect("one of its calls ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_takes_nothing_of_what_is_kept_for_its_tree() {
+        let handles = Handles::new(DESCRIPTORS_MIN);
+        let of_others = || handles.take("greedy", &Arc::default()).ok();
+        let others: Vec<Handle> = std::iter::from_fn(of_others).collect();
+        let (share, second): (Arc<AtomicU32>, Arc<AtomicU32>) = (Arc::default(), Arc::default());
+        let mut held = vec![handles.take("modest", &share).expect("it is kept for its tree")];
+        let mut waits = Box::pin(handles.wait("modest", &second, FIRST));
+        assert!(futures::poll!(&mut waits).is_pending());
+        // Nor does one of another tree, for which nothing is left.
+        for tree in ["a", "b"] {
+            held.push(handles.take(tree, &Arc::default()).expect("it is kept for its tree"));
+        }
+        let third = Arc::default();
+        let mut after = Box::pin(handles.wait("c", &third, FIRST));
+        assert!(futures::poll!(&mut after).is_pending());
+        for _ in 1..FIRST {
+            held.push(handles.take("modest", &share).expect("all of them are kept for this call"));
+        }
+        drop(held);
+        for waits in [waits.await, after.await] {
+            assert_eq!(waits.expect("the others ended").len(), FIRST as usize);
+        }
+        drop(others);
     }
 
     #[test]

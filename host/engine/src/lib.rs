@@ -50,7 +50,8 @@
 //! only.
 //! WASI's file system follows links inside a folder that the rules grant, never out of it; a
 //! wait by WASI's clock takes real time, whatever the scope's clock says. Folders are granted to
-//! WASI on Linux only. The cache of native code is never cleaned.
+//! WASI on Linux only. Native code that nobody needs any more stays until somebody calls
+//! [`Cache::remove_unneeded`].
 //!
 //! Nothing here knows of runs: what a call may reach is a
 //! [`CallScope`](taskrun::scope::CallScope).
@@ -104,7 +105,7 @@ mod tool;
 mod wasi;
 mod worker;
 
-pub use cache::{Cache, CacheError};
+pub use cache::{Cache, CacheError, CachedFiles};
 pub use catalog::Catalog;
 pub use compile::CompileWorker;
 pub use component::{ExaminedComponent, LoadedComponent};

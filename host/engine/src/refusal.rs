@@ -13,8 +13,8 @@ use crate::worker::Task;
 /// at it: either may have met a limit of the machine, such as that of a container, which an operator
 /// raises.
 pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Most bytes of a compiler's error; it may quote the component.
-const TEXT_BYTES_MAX: usize = 4 << 10;
+/// Most bytes of a compiler's error, or of the words of its panic; they may quote the component.
+pub(crate) const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// The reason that a component was not compiled, or not looked at to the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub(crate) enum Refusal {
     Invalid(String),
     /// It took more time or memory than it may.
     OverLimit {
-        /// When it is tried again.
+        /// The time at which it is tried again.
         until: Timestamp,
     },
     /// The compiler panicked.
     Panicked {
-        /// When it is tried again.
+        /// The time at which it is tried again.
         until: Timestamp,
     },
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::future::try_join_all;
 use taskrun::agents::{
-    Agent, AgentCode, AgentTools, Agents, CodeSource, LoadCode, LoadedTool, ToolsError,
+    Agent, AgentCode, AgentTools, Agents, CodeSource, LoadCode, LoadedTool, ToolsError, check_rules,
 };
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::PolicyEngine;
@@ -267,6 +267,7 @@ impl Engine {
             });
         }
         let tools = AgentTools::select(&agent.tools, &tools)
+            .and_then(|selected| check_rules(&agent.named_functions, &tools).map(|()| selected))
             .and_then(|tools| with_tools_of_host(&tools, policy, agent))
             .map_err(|source| AgentError::Tools {
                 agent: agent.name.clone(),

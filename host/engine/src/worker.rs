@@ -9,8 +9,10 @@ use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use wasmtime::Engine;
 
+use crate::call::panic_message;
 use crate::inspect::outline::outline;
 
 /// Processor time of compiling a JavaScript engine (StarlingMonkey), the longest of what toolchains
@@ -33,6 +35,8 @@ const _: () = assert!(ADDRESS_SPACE_BYTES_MAX >= 4 * LARGEST_KNOWN_BYTES);
 /// Threads of one compilation, whatever the machine has: each reserves address space, and guests
 /// are served meanwhile.
 pub(crate) const THREADS_MAX: usize = 4;
+/// Stack of each of these threads: as much as the first thread of a process has.
+const THREAD_STACK_BYTES: usize = 8 << 20;
 /// Files that it may have open: its three streams, and what threads and the standard library look
 /// at while they start.
 const OPEN_FILES_MAX: u64 = 32;
@@ -43,7 +47,7 @@ const COMPONENT_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const OK: u8 = 0;
 /// First byte of an answer that is an error's text.
 pub(crate) const INVALID: u8 = 1;
-/// First byte of an answer that says no more than that the compiler panicked.
+/// First byte of an answer that is the words with which the compiler panicked.
 pub(crate) const PANICKED: u8 = 2;
 
 /// The work that a worker does with a component.
@@ -129,11 +133,9 @@ fn answer() -> io::Result<Vec<u8>> {
     let (status, body) = match task {
         Task::Compile => {
             let engine = Engine::new(&crate::config::base()).map_err(io::Error::other)?;
-            match unless_it_panics(|| engine.precompile_component(&component)) {
-                Some(Ok(code)) => (OK, code),
-                Some(Err(error)) => (INVALID, format!("{error:#}").into_bytes()),
-                None => (PANICKED, Vec::new()),
-            }
+            // Without threads there is no answer, which is not remembered.
+            let threads = compile_threads().map_err(io::Error::other)?;
+            of_compiler(unless_it_panics(&threads, || engine.precompile_component(&component)))
         }
         Task::Outline => match outline(&component) {
             Ok(outline) => (OK, serde_json::to_vec(&outline)?),
@@ -146,10 +148,35 @@ fn answer() -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The compiler's result; `None` if it meets what it does not expect. That says nothing of the host,
-/// and is so each time.
-pub(crate) fn unless_it_panics<T>(compile: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(compile)).ok()
+/// The status and the body of an answer by the compiler.
+fn of_compiler(compiled: Result<wasmtime::Result<Vec<u8>>, String>) -> (u8, Vec<u8>) {
+    match compiled {
+        Ok(Ok(code)) => (OK, code),
+        Ok(Err(error)) => (INVALID, format!("{error:#}").into_bytes()),
+        Err(words) => (PANICKED, words.into_bytes()),
+    }
+}
+
+/// Starts the threads of one compilation, as many as the environment says (`RAYON_NUM_THREADS`), or
+/// as there are processors. The compiler would take those that all of a process share. They are
+/// started once: where that fails, as a limit of the machine is met for a moment, it panics at every
+/// component.
+///
+/// # Errors
+/// If one of them cannot be started, which may be otherwise in a moment.
+pub(crate) fn compile_threads() -> Result<ThreadPool, ThreadPoolBuildError> {
+    let threads = ThreadPoolBuilder::new().stack_size(THREAD_STACK_BYTES);
+    threads.thread_name(|_| "taskrun-compile".to_owned()).build()
+}
+
+/// The compiler's result, by these threads; an error with the words of its panic if it meets what it
+/// does not expect. That says nothing of the host, and is so each time.
+pub(crate) fn unless_it_panics<T: Send>(
+    threads: &ThreadPool,
+    compile: impl FnOnce() -> T + Send,
+) -> Result<T, String> {
+    let compiled = catch_unwind(AssertUnwindSafe(|| threads.install(compile)));
+    compiled.map_err(|panic| panic_message(&*panic).to_owned())
 }
 
 fn component(length: u64) -> io::Result<Vec<u8>> {
@@ -209,9 +236,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_the_compiler_is_a_result() {
-        assert_eq!(unless_it_panics(|| 7), Some(7));
-        assert_eq!(unless_it_panics(|| panic!("what it does not expect")), None::<u8>);
+    fn a_panic_of_the_compiler_is_an_answer_with_its_words() {
+        let threads = compile_threads().expect("some threads");
+        let answer = |compile: fn() -> wasmtime::Result<Vec<u8>>| {
+            of_compiler(unless_it_panics(&threads, compile))
+        };
+        assert_eq!(answer(|| Ok(vec![7])), (OK, vec![7]));
+        let invalid = answer(|| Err(wasmtime::Error::msg("not a component")));
+        assert_eq!(invalid, (INVALID, b"not a component".to_vec()));
+        // Where it works on several parts at once, too.
+        let panics: [fn() -> wasmtime::Result<Vec<u8>>; 2] =
+            [not_expected, || rayon::join(|| (), not_expected).1];
+        for panics in panics {
+            assert_eq!(answer(panics), (PANICKED, b"this is not expected".to_vec()));
+        }
+    }
+
+    fn not_expected() -> wasmtime::Result<Vec<u8>> {
+        panic!("this is not expected")
+    }
+
+    #[test]
+    fn each_compilation_has_threads_of_its_own() {
+        let threads = compile_threads().expect("some threads");
+        let name = unless_it_panics(&threads, || {
+            rayon::join(|| (), || std::thread::current().name().map(str::to_owned)).1
+        });
+        assert_eq!(name, Ok(Some("taskrun-compile".to_owned())));
     }
 
     #[test]

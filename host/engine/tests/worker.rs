@@ -30,6 +30,14 @@ fn main() -> ExitCode {
         Some("silent") => return ExitCode::FAILURE,
         Some("starved") => std::process::abort(),
         Some("panics") => return panics(),
+        Some("unshared-worker") => {
+            without_shared_threads();
+            return compile_worker_main();
+        }
+        Some("unshared") => {
+            without_shared_threads();
+            return compiles_here();
+        }
         Some("host") => return host(program, args.next().unwrap()),
         Some("--list") => return ExitCode::SUCCESS,
         Some(_) | None => {}
@@ -38,6 +46,7 @@ fn main() -> ExitCode {
     runtime.block_on(compiles_elsewhere(program.clone()));
     runtime.block_on(a_worker_that_fails_fails_the_load(program.clone()));
     runtime.block_on(a_failure_is_told_again_at_once(program.clone()));
+    runtime.block_on(compiling_needs_no_threads_that_a_process_shares(program.clone()));
     runtime.block_on(what_costs_too_much_starts_no_worker());
     runtime.block_on(a_worker_sees_what_is_seen_without_one(program.clone()));
     runtime.block_on(what_takes_too_much_to_look_at_takes_nothing_of_the_host(program.clone()));
@@ -125,7 +134,8 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     let again = engine_without_worker(cache()).load(component()).await;
     assert!(matches!(again, Err(LoadError::CompileRefused { .. })), "{again:?}");
     let path = dir.path().join("other.wasm");
-    std::fs::write(&path, wat::parse_str("(component (core module (memory 3)))").unwrap()).unwrap();
+    std::fs::write(&path, wat::parse_str("(component (core module (memory 3)))").expect("text"))
+        .expect("written");
     engine(program.clone(), &["worker"], cache()).examine_file(&path).await.unwrap();
     for worker in [engine(program.clone(), &["panics"], cache()), engine_without_worker(cache())] {
         let panicked = worker.load_file(&path).await;
@@ -135,6 +145,36 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     let other = wat::parse_str("(component (core module (memory 2)))").unwrap();
     engine(program.clone(), &["silent"], cache()).load(other.clone()).await.unwrap_err();
     engine(program, &["worker"], cache()).load(other).await.unwrap();
+}
+
+async fn compiling_needs_no_threads_that_a_process_shares(program: PathBuf) {
+    let compiled = engine(program.clone(), &["unshared-worker"], None).load(component()).await;
+    assert!(compiled.is_ok(), "{compiled:?}");
+    let here = Command::new(program).arg("unshared").status().expect("it starts");
+    assert!(here.success(), "{here}");
+}
+
+/// Has the threads that all of this process would share fail to start, as where a limit is met for a
+/// moment. They are not started again.
+fn without_shared_threads() {
+    let none =
+        |_: rayon::ThreadBuilder| Err::<(), std::io::Error>(std::io::ErrorKind::WouldBlock.into());
+    let shared = rayon::ThreadPoolBuilder::new().spawn_handler(none).build_global();
+    assert!(shared.is_err(), "nobody started them before");
+}
+
+/// A host without a worker.
+fn compiles_here() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let options = EngineOptions { instances: Some(1), ..Default::default() };
+    let engine = Engine::new(options).expect("an engine");
+    match runtime.expect("a runtime").block_on(engine.load(component())) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 async fn what_costs_too_much_starts_no_worker() {
@@ -197,7 +237,7 @@ fn note_self(pipe: &Path) {
 /// A worker whose compiler panics.
 fn panics() -> ExitCode {
     let mut answer = std::io::stdout();
-    answer.write_all(&[2]).and_then(|()| answer.flush()).expect("its host reads it");
+    answer.write_all(b"\x02not expected").and_then(|()| answer.flush()).expect("its host reads it");
     ExitCode::SUCCESS
 }
 

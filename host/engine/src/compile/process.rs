@@ -26,8 +26,8 @@ pub(super) enum Answer {
     Invalid(String),
     /// It took more than it may, and always will.
     OverLimit,
-    /// The compiler panicked at it.
-    Panicked,
+    /// The compiler panicked at it, with these words.
+    Panicked(String),
 }
 
 /// Has a worker do a task with a component.
@@ -84,7 +84,9 @@ pub(super) async fn run_worker(
         Some((&INVALID, text)) if status.success() => {
             Ok(Answer::Invalid(String::from_utf8_lossy(text).into_owned()))
         }
-        Some((&PANICKED, _)) if status.success() => Ok(Answer::Panicked),
+        Some((&PANICKED, words)) if status.success() => {
+            Ok(Answer::Panicked(String::from_utf8_lossy(words).into_owned()))
+        }
         _ => {
             tracing::warn!(%status, "the compile worker gave no answer");
             if met_limit(status) { Ok(Answer::OverLimit) } else { Err(LoadError::CompileLimit) }

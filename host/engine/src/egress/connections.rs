@@ -1,7 +1,7 @@
 //! The connections that guests' exchanges have open: each takes a descriptor of the process, also
 //! while it waits for the next request.
 //!
-//! There is a pool for all, of which a tenant has a part for each of its clients. An exchange that
+//! There is a pool for all, of which a tenant has a part for each lane of its calls. An exchange that
 //! finds none free waits a little: idle connections of its own tenant are closed meanwhile.
 
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Parts of the pool, of which a client has one: a tenant has two clients, so a quarter.
+/// Parts of the pool, of which a tenant has one for each lane: there are two, so it has a quarter.
 const PARTS: usize = 8;
 /// Time for which a connection is kept for the next request; it is closed before twice as long.
 const IDLE: Duration = Duration::from_secs(4);
 /// Most connections to one server that are kept.
 const IDLE_MAX: usize = 4;
-/// Fewest connections of a client of which some are kept. Fewer would stand in the way of those to
+/// Fewest connections of a part of which some are kept. Fewer would stand in the way of those to
 /// other servers: whoever asks one server after the other would wait for the end of each.
 const KEPT_PART_MIN: usize = 64;
 /// Time for which an exchange waits for a connection of its own: longer than any is idle.
@@ -30,7 +30,7 @@ pub(crate) struct Connections {
     wait: Duration,
 }
 
-/// The part of one client. Clones are the same one.
+/// The part of a tenant for one lane. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionsPart {
     own: Arc<Semaphore>,
@@ -75,7 +75,7 @@ impl Connections {
         if self.part < KEPT_PART_MIN { 0 } else { IDLE_MAX }
     }
 
-    /// The part of a client.
+    /// A part of it, for a tenant and a lane.
     pub(super) fn part(&self) -> ConnectionsPart {
         ConnectionsPart { own: Arc::new(Semaphore::new(self.part)), pool: self.clone() }
     }

@@ -1,6 +1,7 @@
 //! The clients of tenants. None shares a connection, a looked-up name or a turn with another.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
 use super::connection::{Connector, connector, tls};
-use super::connections::Connections;
+use super::connections::{Connections, ConnectionsPart};
 use super::exchange_threads::{ByLane, ExchangeThreads};
 use super::name_servers::NameServers;
 use super::resolve::{Lookup, Names};
@@ -54,15 +55,25 @@ struct Entry {
     used: u64,
 }
 
-/// The clients of a tenant. Those of the lanes share neither connections nor turns at looking names
-/// up, as a short call would wait for long ones.
-#[derive(Default)]
+/// The clients of a tenant, and the things that both of a lane are made with.
 struct TenantClients {
+    /// Lanes share neither connections nor turns at looking names up, as a short call would wait for
+    /// long ones.
+    shares: ByLane<LaneShare>,
     /// For all addresses.
     all: OnceCell<ByLane<Client>>,
     /// For those of plain `http`, once it was found that the machine has no certificates.
     plain: OnceCell<ByLane<Client>>,
 }
+
+/// The share of a tenant in names and connections, for one lane.
+struct LaneShare {
+    names: Arc<Names>,
+    connections: ConnectionsPart,
+}
+
+/// The reason that a client cannot be made, for the log.
+type ClientError = Box<dyn Error + Send + Sync>;
 
 impl Default for Tenants {
     fn default() -> Self {
@@ -106,31 +117,45 @@ impl Tenants {
         let (clients, _) = self.entry(tenant);
         let made = match clients.plain.get().filter(|_| is_plain) {
             Some(made) => made,
-            None => match clients.all.get_or_try_init(|| self.make(false)).await {
-                Err(_) if is_plain => clients.plain.get_or_try_init(|| self.make(true)).await?,
-                made => made?,
+            None => match clients.all.get_or_try_init(|| self.make(&clients, false)).await {
+                Ok(made) => made,
+                Err(error) if is_plain => {
+                    tracing::debug!(?error, "an HTTP client for plain http alone is made");
+                    let plain = clients.plain.get_or_try_init(|| self.make(&clients, true));
+                    plain.await.map_err(|error| no_client(&error))?
+                }
+                Err(error) => return Err(no_client(&error)),
             },
         };
         Ok(made.of(lane).clone())
     }
 
-    async fn make(&self, is_plain: bool) -> Result<ByLane<Client>, Refusal> {
-        let none = || Refusal::Other("the host has no HTTP client, as its log says".to_owned());
+    async fn make(
+        &self,
+        clients: &TenantClients,
+        is_plain: bool,
+    ) -> Result<ByLane<Client>, ClientError> {
         // Reads files, and takes more stack than a guest has.
-        let tls = tokio::task::spawn_blocking(move || tls(is_plain)).await;
-        let tls = tls.map_err(|_| none())?.map_err(|error| {
-            let hint = "https needs CA certificates, such as those of the package ca-certificates";
-            tracing::error!(?error, hint, "cannot set up the HTTP client");
-            none()
-        })?;
-        let lookup = (self.lookup)();
-        let client_on = |threads: &ExchangeThreads| {
-            let names = Arc::new(Names::new(Arc::clone(&lookup)));
-            let connector = connector(names, tls.clone(), self.connections.part());
-            client_of(connector, threads, &self.connections)
+        let tls = tokio::task::spawn_blocking(move || tls(is_plain)).await??;
+        let client_on = |threads: &ExchangeThreads, share: &LaneShare| {
+            let (names, connections) = (Arc::clone(&share.names), share.connections.clone());
+            client_of(connector(names, tls.clone(), connections), threads, &self.connections)
         };
-        let ByLane { first, share } = &self.threads;
-        Ok(ByLane { first: client_on(first), share: client_on(share) })
+        let (threads, shares) = (&self.threads, &clients.shares);
+        Ok(ByLane {
+            first: client_on(&threads.first, &shares.first),
+            share: client_on(&threads.share, &shares.share),
+        })
+    }
+
+    fn new_clients(&self) -> TenantClients {
+        let lookup = (self.lookup)();
+        let share = || LaneShare {
+            names: Arc::new(Names::new(Arc::clone(&lookup))),
+            connections: self.connections.part(),
+        };
+        let shares = ByLane { first: share(), share: share() };
+        TenantClients { shares, all: OnceCell::new(), plain: OnceCell::new() }
     }
 
     /// The bytes of a body of the tenant's.
@@ -151,12 +176,18 @@ impl Tenants {
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.map(|name| kept.by_name.remove(&name));
         }
-        let clients = Arc::<TenantClients>::default();
+        let clients = Arc::new(self.new_clients());
         let bodies = self.bodies.part(BODIES_BYTES_OF_TENANT);
         let entry = Entry { clients: Arc::clone(&clients), bodies: bodies.clone(), used };
         kept.by_name.insert(tenant.to_owned(), entry);
         (clients, bodies)
     }
+}
+
+fn no_client(error: &ClientError) -> Refusal {
+    let hint = "https needs CA certificates, such as those of the package ca-certificates";
+    tracing::error!(?error, hint, "cannot set up the HTTP client");
+    Refusal::Other("the host has no HTTP client, as its log says".to_owned())
 }
 
 fn client_of(connector: Connector, threads: &ExchangeThreads, connections: &Connections) -> Client {
@@ -170,7 +201,38 @@ fn client_of(connector: Connector, threads: &ExchangeThreads, connections: &Conn
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::super::connections::NoConnection;
+    use super::super::find;
     use super::*;
+
+    /// A request without a body.
+    fn get(port: u16) -> http::Request<Full<Bytes>> {
+        let request = http::Request::get(format!("http://127.0.0.1:{port}/"));
+        request.body(Full::default()).expect("a request")
+    }
+
+    #[tokio::test]
+    async fn both_clients_of_a_tenant_have_its_connections_together() {
+        // Of eight a lane of a tenant has one.
+        let pool = Connections::with_times(8, Duration::from_secs(30), Duration::from_millis(50));
+        let tenants = Tenants::default().with_connections(pool);
+        let (clients, _) = tenants.entry("t");
+        // Neither reads the certificates of this machine.
+        let first = tenants.make(&clients, true).await.expect("a client").first;
+        let second = tenants.make(&clients, true).await.expect("another one").first;
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = silent.local_addr().expect("an address").port();
+        let held = tokio::spawn(first.request(get(port)));
+        let connected = silent.accept().await.expect("it is connected");
+        let refused = second.request(get(port)).await.expect_err("it has the place of the tenant");
+        assert!(find::<NoConnection>(&refused).is_some(), "{refused:?}");
+        held.abort();
+        drop(connected);
+    }
 
     #[test]
     fn tenants_have_clients_of_their_own_and_the_oldest_goes() {

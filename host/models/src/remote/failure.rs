@@ -22,7 +22,7 @@ const MASKS: [char; 2] = ['*', '…'];
 const KEY_REASONS: [&str; 2] = ["API_KEY_INVALID", "API_KEY_EXPIRED"];
 /// The same in words, as they begin.
 const KEY_PHRASES: [&str; 2] = ["incorrect api key", "invalid api key"];
-/// What providers call a key. Refusals of xAI for reasons of content name it by its id.
+/// The providers' words for a key. Refusals of xAI for reasons of content name it by its id.
 const KEY_WORD: &str = "api key";
 
 /// The failure of a request, and whether it makes sense to send it again.

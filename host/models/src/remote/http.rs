@@ -83,7 +83,7 @@ pub(super) async fn send(
     Ok(ResponseStart { response, first })
 }
 
-/// The beginning of a refusal, as far as it comes in time. What cannot be read of it says nothing.
+/// The beginning of a refusal, as far as it comes in time; the rest of it says nothing.
 async fn refusal(response: &mut reqwest::Response, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {

@@ -8,11 +8,12 @@
 use serde_json::{Map, Value, json};
 
 use super::anthropic_grammar::is_of_objects;
+use super::anthropic_pattern::is_plain;
 use super::strict::close;
 
 /// Words that are refused wherever they stand: the document names some of them and the others by
-/// their kinds, and the provider's own libraries take all of them out. What is left without them
-/// has at most more that fits it.
+/// their kinds, and the provider's own libraries take all of them out. At most, more fits a schema
+/// without them.
 const REFUSED: [&str; 20] = [
     "contains",
     "dependentRequired",
@@ -87,6 +88,10 @@ fn take_out(schema: &mut Value) {
     if members.get("format").is_some_and(|format| !FORMATS.iter().any(|known| format == known)) {
         out.extend(members.remove_entry("format"));
     }
+    let is_taken = |pattern: &Value| pattern.as_str().is_some_and(is_plain);
+    if members.get("pattern").is_some_and(|pattern| !is_taken(pattern)) {
+        out.extend(members.remove_entry("pattern"));
+    }
     // Only 0 and 1 are taken, and an answer with three items has one.
     if members.get("minItems").and_then(Value::as_f64).is_some_and(|least| least > 1.0) {
         out.extend(members.remove_entry("minItems"));
@@ -108,17 +113,18 @@ fn take_out(schema: &mut Value) {
         members.insert("anyOf".to_owned(), all);
     }
     // Only here stand schemas: the name of a member, a constant or a default may be such a word.
-    for word in ["$defs", "definitions", "patternProperties", "properties"] {
+    for word in ["$defs", "definitions", "properties"] {
         if let Some(Value::Object(all)) = members.get_mut(word) {
             all.values_mut().for_each(take_out);
         }
     }
-    for word in ["allOf", "anyOf", "items"] {
-        match members.get_mut(word) {
-            Some(Value::Array(all)) => all.iter_mut().for_each(take_out),
-            Some(inner) => take_out(inner),
-            None => {}
+    for word in ["allOf", "anyOf"] {
+        if let Some(Value::Array(all)) = members.get_mut(word) {
+            all.iter_mut().for_each(take_out);
         }
+    }
+    if let Some(items) = members.get_mut("items") {
+        take_out(items);
     }
 }
 
@@ -143,9 +149,11 @@ mod tests {
         let whole = json!({ "type": "integer", "format": "uint32", "minimum": 0, "maximum": 9,
             "exclusiveMinimum": 0, "exclusiveMaximum": 9, "multipleOf": 3 });
         let list = json!({ "type": "array", "minItems": 2, "maxItems": 3, "uniqueItems": true });
+        let word = json!({ "type": "string", "pattern": "\\bone\\b" });
         for (schema, left) in [
             (whole, json!({ "type": "integer" })),
             (list, json!({ "type": "array", "minItems": 1 })),
+            (word, json!({ "type": "string" })),
         ] {
             let mut sent = to_wire_schema(schema.clone());
             let told = sent.as_object_mut().and_then(|sent| sent.remove("description"));

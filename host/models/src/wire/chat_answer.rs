@@ -241,7 +241,7 @@ impl Decoder for ChatDecoder {
 
 /// Leaves out a call that was given once more: LocalAI does so under another number, as two of its
 /// parsers find the same one, each with spaces of its own in the arguments
-/// (<https://github.com/mudler/LocalAI/issues/9722>). What a model asks for twice has two ids.
+/// (<https://github.com/mudler/LocalAI/issues/9722>). Two calls that a model wants have two ids.
 fn leave_each_once(calls: &mut Vec<Call>) {
     let mut seen = BTreeSet::new();
     calls.retain(|call| {

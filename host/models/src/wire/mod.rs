@@ -6,6 +6,7 @@
 pub(crate) mod anthropic;
 mod anthropic_answer;
 mod anthropic_grammar;
+mod anthropic_pattern;
 mod anthropic_schema;
 pub(crate) mod call_ids;
 pub(crate) mod chat;

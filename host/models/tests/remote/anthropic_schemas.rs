@@ -50,6 +50,27 @@ async fn an_object_that_names_its_members_is_closed_also_if_it_says_that_it_is_o
 }
 
 #[tokio::test]
+async fn a_pattern_that_would_be_refused_is_said_in_the_description() {
+    for (pattern, is_sent) in [
+        (r"^[a-z]+-\d{1,4}$", true),
+        (r"\bone\b", false),
+        ("^(?!none)", false),
+        ("^.{1,4000}$", false),
+    ] {
+        let schema = json!({ "type": "object", "properties": {
+            "a": { "type": "string", "pattern": pattern } } });
+        let body = taken(formed(&schema)).await;
+        let sent = &body["output_config"]["format"]["schema"]["properties"]["a"];
+        let told = json!({ "pattern": pattern });
+        let expected = match is_sent {
+            true => json!({ "type": "string", "pattern": pattern }),
+            false => json!({ "type": "string", "description": told.to_string() }),
+        };
+        assert_eq!(*sent, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_schema_that_would_be_refused_is_said_in_words_of_this_turn() {
     let named = |more: Value| {
         let mut object = json!({ "type": "object", "properties": { "a": { "type": "string" } } });

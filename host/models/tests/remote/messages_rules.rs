@@ -106,6 +106,7 @@ fn wrong() -> Vec<(Strictness, Value)> {
         (Common, formed(json!({ "type": "string", "minLength": 1 }))),
         (Common, formed(json!({ "type": "object", "properties": {} }))),
         (Common, formed(json!({ "type": "array", "items": { "type": "null" }, "minItems": 2 }))),
+        (Common, formed(json!({ "type": "string", "pattern": r"^one\b" }))),
         (Common, formed(json!({ "enum": [{ "a": 1 }] }))),
         (Common, formed(circle)),
         (Common, and(hello(), "tools", choosing)),
