@@ -1,5 +1,5 @@
-//! What goes on beneath a run that has ended and that another one continues: it counts against the
-//! budget of that one (C-040), which is told of it.
+//! Runs that go on beneath one that has ended and that another one continues: they count against the
+//! budget of that one (C-040), which is told of them.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn world(tokens: u64) -> (World, Arc<Gates>) {
     (world, gates)
 }
 
-fn rounds(most: u32) -> Option<AutonomyRequest> {
+pub(super) fn rounds(most: u32) -> Option<AutonomyRequest> {
     Some(AutonomyRequest { rounds: Some(most), ..AutonomyRequest::default() })
 }
 
@@ -93,7 +93,7 @@ async fn first_run(host: &Native, gates: &Gates, is_early: bool) -> String {
 }
 
 /// The run that continues one.
-async fn go_on(host: &Native, id: &str, autonomous: Option<AutonomyRequest>) -> Run {
+pub(super) async fn go_on(host: &Native, id: &str, autonomous: Option<AutonomyRequest>) -> Run {
     let request = host.client().continuation(id).await.expect("it may be continued");
     let autonomous = autonomous.or(request.autonomous.clone());
     let request = SpawnRequest { autonomous, ..request };
@@ -160,7 +160,7 @@ async fn what_went_on_beneath_a_run_is_carried_by_all_that_continue_it_in_turn()
 }
 
 /// The runs of which a run was told.
-async fn told(host: &Native, id: &RunId) -> Vec<String> {
+pub(super) async fn told(host: &Native, id: &RunId) -> Vec<String> {
     let journal = host.journal(id.as_str()).await;
     let told = journal.into_iter().filter_map(|recorded| {
         let Event::Reported { runs, .. } = recorded.event else { return None };

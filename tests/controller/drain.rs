@@ -12,6 +12,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::run::Crashes;
 use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::Hosts;
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::InterruptionPolicy;
 
@@ -113,6 +114,25 @@ async fn m_05_a_call_that_ends_while_the_host_drains_is_not_repeated() {
     assert_eq!(kinds[kinds.len() - 2..], ["tool_result", "lost"]);
     ends_elsewhere(&mut parts, &first, &id).await;
     assert_eq!(parts.call.visitors(), 1);
+}
+
+#[tokio::test]
+async fn m_05_a_host_that_hands_over_leaves_the_list_at_once_and_stays_present() {
+    let mut parts = two_calls();
+    let first = parts.world.start().await;
+    first.spawn(&request("a", "x")).await;
+    parts.step.reached_by(1).await;
+    assert_eq!(parts.world.hearts.hosts().await.expect("lists").len(), 1);
+    let hand_over = first.controller.hand_over(DRAIN);
+    tokio::pin!(hand_over);
+    assert!(futures::poll!(&mut hand_over).is_pending(), "it waits for the step");
+    assert_eq!(parts.world.hearts.hosts().await.expect("lists"), []);
+    let present = parts.world.hearts.present_hosts().await.expect("lists");
+    let leaving: Vec<_> = present.iter().map(|one| one.host.is_leaving()).collect();
+    assert_eq!(leaving, [true]);
+    parts.step.open();
+    parts.call.open();
+    assert_eq!(in_time(hand_over).await.stragglers, []);
 }
 
 #[tokio::test]

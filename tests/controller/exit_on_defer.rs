@@ -36,7 +36,7 @@ fn turns() -> Vec<Turn> {
 }
 
 /// The id of the run that continues it.
-async fn go_on(host: &Native, id: &str) -> String {
+pub(super) async fn go_on(host: &Native, id: &str) -> String {
     let request = host.client().continuation(id).await.expect("it may be continued");
     let outcome = host.client().submit(&request).await.expect("accepted");
     outcome.run.id().to_string()

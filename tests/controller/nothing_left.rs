@@ -1,12 +1,14 @@
 //! Questions to models for which nothing of a budget is left (M-50): a step that passes that on ends its
-//! run with the limit, also where it is the first one.
+//! run with the limit, also where it is the first one, of the run or of one that continues another.
 
 use std::sync::Arc;
 
 use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::Event;
 use taskrun_journal::money::Price;
 use taskrun_journal::run::Run;
@@ -15,6 +17,7 @@ use taskrun_policy::Reserve;
 
 use super::budgets::{Metered, ask, priced};
 use super::common::{Gates, beneath, named};
+use super::exit_on_defer::go_on;
 use crate::native::{ClosurePlanner, Native, World, answer, failed};
 
 /// Dollars for a million tokens: an answer costs 90 millionths.
@@ -22,7 +25,7 @@ const PRICE: Price = Price::new(2_000_000, 5_000_000);
 
 /// An agent that asks its model so often in a step, once for its last word, and passes on why it may
 /// not.
-fn asking(questions: u32) -> ClosurePlanner {
+pub(super) fn asking(questions: u32) -> ClosurePlanner {
     ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
         let is_last = input.resume.is_some_and(|resume| resume.finalize.is_some());
         let questions = if is_last { 1 } else { questions };
@@ -36,7 +39,12 @@ fn asking(questions: u32) -> ClosurePlanner {
     })
 }
 
-fn add(world: &mut World, name: &str, planner: ClosurePlanner, change: impl FnOnce(&mut Agent)) {
+pub(super) fn add(
+    world: &mut World,
+    name: &str,
+    planner: ClosurePlanner,
+    change: impl FnOnce(&mut Agent),
+) {
     let own: Arc<dyn Model> = Arc::new(Metered::default());
     world.agent_asking(name, planner, Some(own), |agent| {
         priced(agent, Some(PRICE));
@@ -119,6 +127,36 @@ async fn m_45_what_is_kept_for_a_last_word_is_there_after_such_a_step_too() {
     assert_eq!(end_of(&run), (Status::Completed, Some(StopReason::MaxTokens)));
     assert_eq!(run.state.reply.result().as_deref(), Some("done"));
     assert_eq!(run.state.progress.total_tokens, 60);
+}
+
+/// A request for one round of the agent `a`.
+pub(super) fn one_round() -> SpawnRequest {
+    let asked = AutonomyRequest { rounds: Some(1), ..AutonomyRequest::default() };
+    SpawnRequest { autonomous: Some(asked), ..named("1", "a") }
+}
+
+#[tokio::test]
+async fn m_45_what_is_kept_for_a_last_word_is_there_after_the_first_step_of_a_continuation_too() {
+    // The first run spends all but 30 of what is not kept, its own last word included. The one that
+    // continues it fails at its second question, or answers at the limit.
+    for (questions, budget) in [(2, 150), (1, 120)] {
+        let mut world = World::new();
+        add(&mut world, "a", asking(questions), |agent| {
+            agent.budget.tokens = Some(budget);
+            agent.budget.reserve = Reserve { tokens: 30, ..Reserve::default() };
+        });
+        let host = world.start().await;
+        host.spawn(&one_round()).await;
+        assert_eq!(host.end("1").await.state.progress.total_tokens, budget - 60);
+        let next = go_on(&host, "1").await;
+        let run = host.end(&next).await;
+        assert_eq!(end_of(&run), (Status::Completed, Some(StopReason::MaxTokens)));
+        assert_eq!(run.state.progress.total_tokens, budget, "{questions}: its last word asked");
+        assert!(host.kinds(&next).await.contains(&"finalize_requested"), "{questions}");
+        let said = said_by_host(&host, &next).await;
+        let is_used_up = said.iter().any(|line| line.starts_with("nothing is left"));
+        assert!(!is_used_up, "{questions}: it had something to begin with: {said:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Steps that were stopped, as a replay finds them in a journal: it says of each why it is not
-//! compared, and of none that was not under way.
+//! Steps that were stopped, or that ended at a limit, as a replay finds them in a journal: it says
+//! of each why it is not compared that is not, and tells of none that was not under way.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -11,12 +11,14 @@ use taskrun::driver::replay::{
 };
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::EventRecord;
+use taskrun_journal::message::ToolError;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::tool::ToolHints;
-use taskrun_policy::InterruptionPolicy;
+use taskrun_journal::tool::{ToolFailure, ToolHints};
+use taskrun_policy::{InterruptionPolicy, Reserve};
 use taskrun_store::MemoryStore;
 
+use super::nothing_left::{add, asking};
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, failed, request,
 };
@@ -29,6 +31,7 @@ const LONG: Duration = Duration::from_secs(60);
 const NO_FORM: &str = "agents that are closures are not on record";
 const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
 const ASKED_TO_STOP: &str = "it was asked to stop while it was under way";
+const WITHOUT_IT: &str = "the run came to its end without it";
 
 struct NoForms;
 
@@ -164,4 +167,71 @@ async fn c_077_a_step_that_goes_on_after_its_host_died_is_one_and_one_that_does_
         world.run_until(LONG, second.end(&id)).await;
         are(&steps(&second, &id).await, &[(1, why)]);
     }
+}
+
+#[tokio::test]
+async fn c_077_after_a_call_that_failed_with_a_word_of_the_host_a_stopped_step_is_told_of() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async {
+        let error = ToolError::coded("stopped", "the machine was stopped");
+        Ok(Err(ToolFailure { error, retry_hint: None }))
+    });
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    let closed = gate.clone();
+    let planner = ClosurePlanner::new(move |input: PlanInput, _| {
+        let gate = closed.clone();
+        async move {
+            if input.resume.is_some() {
+                gate.pass().await;
+            }
+            call_of(&[("c", "t/f", "{}")])
+        }
+    });
+    world.agent("a", planner);
+    let host = world.start().await;
+    let mut asked = request("a", "x");
+    asked.timeout = Some(SECOND);
+    let id = host.spawn(&asked).await;
+    gate.reached_by(1).await;
+    world.run_until(LONG, host.end(&id)).await;
+    are(&steps(&host, &id).await, &[(1, NO_FORM), (2, OUT_OF_TIME)]);
+}
+
+#[tokio::test]
+async fn c_077_a_step_that_failed_as_no_tokens_were_left_is_executed_again() {
+    let kept = Reserve { tokens: 30, ..Reserve::default() };
+    for (tokens, reserve, expected) in [
+        (30, Reserve::default(), &[(1, NO_FORM)][..]),
+        // The last word is another one.
+        (60, kept, &[(1, NO_FORM), (1, NO_FORM)][..]),
+    ] {
+        let mut world = World::new();
+        add(&mut world, "a", asking(2), |agent| {
+            agent.budget.tokens = Some(tokens);
+            agent.budget.reserve = reserve;
+        });
+        let host = world.start().await;
+        let id = host.spawn(&request("a", "x")).await;
+        host.end(&id).await;
+        are(&steps(&host, &id).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn c_077_a_last_word_that_failed_is_told_of() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|input: PlanInput, _| async move {
+        match input.resume.and_then(|resume| resume.finalize) {
+            Some(_) => failed(Some("broken"), "it broke"),
+            None => call_of(&[("c", "t/none", "{}")]),
+        }
+    });
+    world.agent_with("a", planner, |agent| {
+        agent.budget.turns = Some(2);
+        agent.budget.reserve = Reserve { turns: 1, ..Reserve::default() };
+    });
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    host.end(&id).await;
+    are(&steps(&host, &id).await, &[(1, NO_FORM), (2, WITHOUT_IT)]);
 }

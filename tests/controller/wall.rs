@@ -22,8 +22,10 @@ use taskrun_policy::Reserve;
 
 use super::common::{Handle, check_journal, count, named};
 use super::dying::{Point, die_at_each, survive};
+use super::exit_on_defer::go_on;
+use super::nothing_left::one_round;
 use crate::native::{
-    ClosurePlanner, Native, Op, Side, World, answer, call_of, failed, in_time, request,
+    ClosurePlanner, Gate, Native, Op, Side, World, answer, call_of, failed, in_time, request,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -135,6 +137,33 @@ async fn m_45_a_run_without_any_time_is_asked_for_its_last_word_alone() {
     let run = host.end(&id).await;
     assert_eq!(ending(&run), (Status::Completed, StopReason::Wallclock, true));
     assert_eq!(steps(&all), [Some(TerminationReason::TimeBudget)]);
+}
+
+#[tokio::test]
+async fn m_45_the_first_step_of_a_continuation_is_cut_and_followed_by_the_last_word_too() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    let closed = gate.clone();
+    let planner = ClosurePlanner::new(move |input: PlanInput, _| {
+        let gate = closed.clone();
+        async move {
+            if input.resume.is_some_and(|resume| resume.finalize.is_some()) {
+                return answer("in short");
+            }
+            if input.run.turn > 1 {
+                gate.pass().await;
+            }
+            answer("one")
+        }
+    });
+    world.agent_with("a", planner, within(SOON));
+    let host = world.start().await;
+    host.spawn(&one_round()).await;
+    assert_eq!(host.end("1").await.state.reply.result().as_deref(), Some("one"));
+    let next = go_on(&host, "1").await;
+    gate.reached_by(1).await;
+    let (run, _) = world.run_until(60 * SECOND, host.end(&next)).await;
+    assert_eq!(ending(&run), (Status::Completed, StopReason::Wallclock, true));
+    assert_eq!(run.state.reply.result().as_deref(), Some("in short"));
 }
 
 #[tokio::test]

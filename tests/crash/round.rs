@@ -51,7 +51,7 @@ pub(crate) struct Outcome {
     pub(crate) book: Book,
     /// The work that each run was to do.
     pub(crate) kinds: BTreeMap<String, Kind>,
-    /// Where everything is.
+    /// The folder of policy, data and workspace.
     pub(crate) project: Project,
     /// The time that it took.
     pub(crate) took: Duration,

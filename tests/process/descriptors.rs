@@ -12,12 +12,17 @@ fn run_with(project: &Project, soft: u32, hard: u32, args: &[&str]) -> Ran {
 }
 
 /// Runs the program as the last thing that a script of this shell does: `exec "$@"`.
-pub(crate) fn run_in_shell(
+pub(crate) fn run_in_shell(project: &Project, shell: Command, script: &str, args: &[&str]) -> Ran {
+    in_shell(project, shell, script, args).output().expect("starts").into()
+}
+
+/// The command that does so.
+pub(crate) fn in_shell(
     project: &Project,
     mut shell: Command,
     script: &str,
     args: &[&str],
-) -> Ran {
+) -> Command {
     let program = project.command(args);
     shell.args(["-c", script, "sh"]).arg(program.get_program()).args(program.get_args());
     shell.current_dir(project.path());
@@ -27,7 +32,7 @@ pub(crate) fn run_in_shell(
             None => shell.env_remove(name),
         };
     }
-    shell.output().expect("starts").into()
+    shell
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::between::{component, project, says, version};
 use crate::project::Project;
 
 /// Removes all that nobody has wanted for an hour.
@@ -25,6 +26,29 @@ pub(super) fn grow_old(project: &Project) {
     let pins = pins.map(|entry| entry.expect("read").path());
     for path in components(project).into_iter().chain(pins) {
         let file = std::fs::File::options().write(true).open(path).expect("opens");
+        let modified = file.metadata().and_then(|meta| meta.modified()).expect("a time");
+        file.set_modified(modified - Duration::from_secs(5 * 60 * 60)).expect("set");
+    }
+}
+
+/// The names of the files of native code, and of what is known of components beside it.
+fn native(project: &Project) -> Vec<String> {
+    let entries = std::fs::read_dir(project.path().join(".taskrun/native")).expect("a folder");
+    let names = entries.map(|entry| entry.expect("read").file_name().into_string());
+    let mut names: Vec<_> = names.map(|name| name.expect("a text")).collect();
+    names.sort();
+    names
+}
+
+/// As if hours had passed since anybody loaded native code.
+fn native_grows_old(project: &Project) {
+    for name in native(project).into_iter().filter(|name| name != "key") {
+        let path = project.path().join(".taskrun/native").join(name);
+        // Under another name it may be another test's, too, which makes it young.
+        let bytes = std::fs::read(&path).expect("read");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, bytes).expect("written");
+        let file = std::fs::File::options().write(true).open(&path).expect("opens");
         let modified = file.metadata().and_then(|meta| meta.modified()).expect("a time");
         file.set_modified(modified - Duration::from_secs(5 * 60 * 60)).expect("set");
     }
@@ -145,4 +169,35 @@ fn components_stay_for_as_long_as_the_policy_says() {
         assert_eq!(project.run(&["gc", "--older-than", "0s"]).code, 0);
         assert_eq!(components(&project).len() == before, is_left, "{kept}");
     }
+}
+
+#[test]
+fn native_code_of_versions_before_goes_and_that_of_the_one_in_use_stays() {
+    let project = project();
+    for number in [2, 3] {
+        version(&project, number);
+        let ran = project.run(&["run", "worker", &says("done"), "--wait"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    project.end_hosts();
+    grow_old(&project);
+    native_grows_old(&project);
+    let before = native(&project);
+    let digests = [1, 2, 3].map(|number| blake3::hash(&component(number)).to_hex().to_string());
+    let is_compiled = |names: &[String], digest: &str| {
+        names.iter().any(|name| name.starts_with(digest) && name.ends_with(".native"))
+    };
+    assert!(digests.iter().all(|digest| is_compiled(&before, digest)), "{before:?}");
+    let would = project.run(&[&GC[..], &["--dry-run"]].concat());
+    assert_eq!((would.code, native(&project)), (0, before.clone()), "{would:?}");
+    let removed = project.run(&GC).json();
+    let left = native(&project);
+    assert!(left.iter().all(|name| name == "key" || name.starts_with(&digests[2])), "{left:?}");
+    assert!(is_compiled(&left, &digests[2]), "{left:?}");
+    assert_eq!(removed["native"]["count"], json!(before.len() - left.len()), "{removed}");
+    assert_ne!(removed["native"]["bytes"], json!(0), "{removed}");
+    let text = project.run(&["gc"]).stdout;
+    assert!(text.contains("removed 0 files of native code, "), "{text}");
+    let ran = project.run(&["run", "worker", &says("later"), "--wait"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (0, "later"), "{ran:?}");
 }

@@ -186,3 +186,48 @@ fn it_says_which_open_runs_go_on_under_both_rules_and_leaves_them_alone() {
     }
     assert_eq!(counts(&check(&project, &[]).json(), "worker"), (json!(2), json!(0)));
 }
+
+#[test]
+fn a_tool_that_no_agent_lists_is_looked_at_too() {
+    let project = Project::untouched();
+    let before = policy(&project);
+    let bare = "[tool.bare]\ncomponent = \"components/workspace.wasm\"\n";
+    project.write("draft.toml", format!("{before}{bare}").as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    assert_eq!(checked.code, 0, "what it imports is granted by nobody: {checked:?}");
+    assert_eq!(checked.json()["tools"], json!([{ "name": "bare", "ok": true }]));
+    let broken = "[tool.y]\ncomponent = \"components/scripted.wasm\"\n\
+                  [tool.z]\ncomponent = \"docs/a.md\"\n";
+    project.write("draft.toml", format!("{before}{bare}{broken}").as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    let error = checked.error();
+    assert_eq!((checked.code, &error["code"]), (2, &json!("component-world")), "{checked:?}");
+    let told = "the tools y, z, which no agent lists, do not load";
+    assert_eq!(error["message"].as_str().map(|said| said.starts_with(told)), Some(true), "{error}");
+    let report = checked.json();
+    let tools = report["tools"].as_array().expect("tools");
+    let codes: Vec<&Value> = tools.iter().map(|tool| &tool["error"]["code"]).collect();
+    assert_eq!(codes, [&Value::Null, &json!("component-world"), &json!("component-broken")]);
+    let place = format!("draft.toml:{}:1", before.lines().count() + 3);
+    assert!(tools[1]["error"]["message"].to_string().contains(&place), "{place}: {report}");
+    assert_eq!((&report["ok"], &agent(&report, "worker")["ok"]), (&json!(false), &json!(true)));
+    let text = project.run(&["policy", "check", "draft.toml"]);
+    assert_eq!(text.code, 2, "{text:?}");
+    for line in ["✓ worker\n", "✓ tool bare\n", "✗ tool y\n", "✗ tool z\n"] {
+        assert!(text.stdout.contains(line), "{line}: {text:?}");
+    }
+}
+
+#[test]
+fn the_excerpt_of_a_mistake_shows_no_values_that_may_be_keys() {
+    let project = Project::untouched();
+    let model = "[model.m]\nprovider = \"openai-chat\"\nmodel = \"m\"\n\
+                 headers = { X-Gateway = \"s3cret\" }\neffort = \"hgih\"\n\
+                 query = { api-version = \"s3cret\" }\n";
+    project.write("taskrun.toml", format!("{}{model}", policy(&project)).as_bytes());
+    let doctor = project.run(&["doctor"]).stdout;
+    for shown in ["hgih", "headers = { X-Gateway = ", "query = { api-version = "] {
+        assert!(doctor.contains(shown), "{shown}: {doctor}");
+    }
+    assert!(!doctor.contains("s3cret"), "{doctor}");
+}

@@ -158,6 +158,18 @@ fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
     assert_eq!(project.ends(host).code, 0);
 }
 
+#[test]
+fn a_host_in_a_terminal_says_which_agents_an_edit_took_away() {
+    let project = Project::new();
+    let mut host = project.start(&["host", "--idle-exit", "60s"]);
+    let mut says = until_it_says(&mut host);
+    says("executing runs of");
+    replace(&project, &policy(&project).replace("[agent.fragile]", "[agent.sturdy]"));
+    says("added=\"sturdy\" gone=\"fragile\"");
+    kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
+    assert_eq!(project.ends(host).code, 0);
+}
+
 /// It is told several times, as it is a matter of chance how much of it has begun then.
 #[test]
 fn a_host_that_is_told_to_end_in_the_moment_in_which_it_begins_ends_in_order() {

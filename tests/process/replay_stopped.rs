@@ -1,6 +1,8 @@
-//! Steps that were stopped: a replay says which and why, and does not pass over them.
+//! Steps that were stopped: a replay says which and why, and does not pass over them, nor over one
+//! that ended at a limit, which it compares.
 
 use serde_json::{Value, json};
+use taskrun_examples::EDITOR;
 
 use crate::project::Project;
 
@@ -75,4 +77,21 @@ fn c_077_a_step_whose_run_ended_with_its_host_is_told_of() {
     assert_eq!(project.run(&["wait", &id]).code, 5);
     let why = "it lost its host while it was under way";
     is_passed_over_for(&project, &id, "interrupted_by_restart", why);
+}
+
+#[test]
+fn c_077_a_step_that_failed_as_no_tokens_were_left_is_compared() {
+    let project = Project::new();
+    project.write("components/editor.wasm", EDITOR.bytes);
+    let policy = "[model.m]\nprovider = \"echo\"\n\n[agent.editor]\n\
+                  component = \"components/editor.wasm\"\nmodel = \"m\"\n\
+                  budget = { tokens = 1 }\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    let id = project.run(&["run", "editor", "A letter.", "-d"]).id();
+    // Its first question is answered, and its second one refused.
+    assert_eq!(project.ends_by_itself(&id)["stop_reason"], "max_tokens");
+    let (report, shown) = replayed(&project, &id);
+    assert_eq!((&report["steps"], &report["same"]), (&json!(1), &json!(1)), "{report}");
+    let counts = "1 step: 1 did the same, 0 something else, 0 not compared\n";
+    assert!(shown.ends_with(counts), "{shown}");
 }

@@ -13,6 +13,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal};
 use rustix::termios::LocalModes;
 
+use crate::descriptors::in_shell;
 use crate::project::{Project, deadline};
 
 /// A program at a terminal of its own. It is ended with this.
@@ -45,20 +46,21 @@ impl Terminal {
 
     /// The program of a project at one where these keys were pressed before it began.
     pub(crate) fn typed_ahead(project: &Project, args: &[&str], keys: &str) -> Self {
+        Self::typed_ahead_of(project, "exec \"$@\"", args, keys)
+    }
+
+    /// The same for a program that a script of a shell becomes.
+    pub(crate) fn typed_ahead_of(
+        project: &Project,
+        script: &str,
+        args: &[&str],
+        keys: &str,
+    ) -> Self {
         let gate = project.path().join("gate");
         mkfifoat(CWD, &gate, Mode::RUSR | Mode::WUSR).expect("a pipe");
-        let program = project.command(args);
-        let mut command = Command::new("sh");
         // The pipe opens when somebody writes to it.
-        command.args(["-c", ": < gate; exec \"$@\"", "sh"]).current_dir(project.path());
-        command.arg(program.get_program()).args(program.get_args());
-        for (name, value) in program.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        let mut terminal = Self::new(command);
+        let script = format!(": < gate; {script}");
+        let mut terminal = Self::new(in_shell(project, Command::new("sh"), &script, args));
         terminal.types(keys);
         // Keys that are shown are there to be read; Ctrl-D is not shown.
         terminal.shows(keys.trim_end_matches('\x04'), 1);
@@ -195,7 +197,18 @@ impl Terminal {
     }
 
     pub(crate) fn types(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).expect("typed");
+        self.sends(text.as_bytes());
+    }
+
+    /// The same for bytes that need not be text.
+    pub(crate) fn sends(&mut self, bytes: &[u8]) {
+        self.master.write_all(bytes).expect("typed");
+    }
+
+    /// True if the program has read every line that was typed by now.
+    pub(crate) fn is_read(&self) -> bool {
+        let stdin = File::open(format!("/proc/{}/fd/0", self.child.id())).expect("it lives");
+        rustix::io::ioctl_fionread(stdin).expect("a terminal") == 0
     }
 
     /// Waits until a text was shown so often.

@@ -39,6 +39,14 @@ fn last_line(text: &str) -> impl Fn(&[String]) -> bool {
     move |lines| lines.last().is_some_and(|line| line.contains(text))
 }
 
+/// Cancels the selected run.
+fn cancels(terminal: &mut Terminal) {
+    terminal.types("c");
+    terminal.until("the question about it", last_line("any other key does not"));
+    terminal.types("y");
+    terminal.until("that it is canceled", last_line("canceled"));
+}
+
 #[test]
 fn keys_look_answer_and_cancel_and_the_terminal_is_given_back() {
     let project = Project::new();
@@ -70,13 +78,13 @@ fn keys_look_answer_and_cancel_and_the_terminal_is_given_back() {
     terminal.until("that it is paused", last_line("paused"));
     terminal.types("r");
     terminal.until("that it is resumed", last_line("resumed"));
-    terminal.types("c");
+    // The second key comes before the question is there.
+    terminal.types("cy");
     terminal.until("the question about it", last_line("any other key does not"));
     terminal.types("n");
     terminal.until("the keys", last_line("q quit"));
     assert_eq!(project.get(&second)["status"], "blocked");
-    terminal.types("cy");
-    terminal.until("that it is canceled", last_line("canceled"));
+    cancels(&mut terminal);
     assert_eq!(project.run(&["wait", &second]).code, 6);
     terminal.types("q");
     assert_eq!(terminal.ends(), 0);
@@ -134,10 +142,12 @@ fn consent_is_given_by_y_or_n() {
     let id = blocked(&project, "asking", &script);
     let mut terminal = top(&project);
     terminal.has("1 to 1");
-    terminal.types("a");
+    // Consent that is typed ahead is none.
+    terminal.types("ay\r");
     terminal.until("the call", |lines| {
         lines.iter().any(|line| line.contains("scripted/change {}")) && lines[22] == "y/n>"
     });
+    assert!(answers(&project, &id).is_empty());
     terminal.types("perhaps\r");
     terminal.has("! answer y or n");
     terminal.types("y\r");
@@ -157,16 +167,33 @@ fn consent_is_given_by_y_or_n() {
 #[test]
 fn an_answer_that_somebody_gave_meanwhile_is_told_and_nothing_is_lost() {
     let project = Project::new();
-    let id = asks_for(&project, "Which quarter?");
+    let ask = |question: &str| {
+        let asked = json!({ "clarification": { "id": "which", "question": question } });
+        json!([{ "plan": { "await": [asked] } }])
+    };
+    let steps = json!([ask("Which quarter?"), ask("Which year?"), [{ "reply": "done" }]]);
+    let id = blocked(&project, "worker", &json!({ "steps": steps }));
     let mut terminal = top(&project);
     terminal.has("? Which quarter?");
     terminal.types("a");
     terminal.until("the form", |lines| lines[22] == ">");
     assert_eq!(project.run(&["answer", &id, "Q1"]).code, 0);
-    assert_eq!(project.run(&["wait", &id]).code, 0);
+    project.until("it asks again, by the same name", || {
+        project.run(&["inbox"]).stdout.contains("Which year?")
+    });
     terminal.types("Q2\r");
     terminal.until("the refusal", last_line("answered already"));
     assert_eq!(answers(&project, &id), [json!({ "text": "Q1" })]);
+    // So is one to a question after which nothing is asked.
+    terminal.types("a");
+    terminal.until("the next form", |lines| {
+        lines.iter().any(|line| line == "Which year?") && lines[22] == ">"
+    });
+    assert_eq!(project.run(&["answer", &id, "2026"]).code, 0);
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    terminal.types("2027\r");
+    terminal.until("the refusal", last_line("answered already"));
+    assert_eq!(answers(&project, &id), ["Q1", "2026"].map(|text| json!({ "text": text })));
 }
 
 #[test]
@@ -247,8 +274,7 @@ fn a_call_is_shown_while_it_is_under_way_and_a_host_that_dies_beside_changes_not
     terminal.has("tool_call_scheduled");
     terminal.types("q");
     terminal.until("the row", |lines| lines[3].contains(&id[..18]));
-    terminal.types("cy");
-    terminal.until("that it is canceled", last_line("canceled"));
+    cancels(&mut terminal);
     assert_eq!(project.run(&["wait", &id]).code, 6);
     terminal.has("no open runs");
     terminal.types("q");

@@ -60,6 +60,9 @@ fn a_log_that_nobody_asked_for_has_no_spans() {
     let project = Project::new();
     let id = project.run(&["run", "worker", "said", "-d"]).id();
     assert_eq!(project.run(&["wait", &id]).code, 0);
-    let log = std::fs::read_to_string(project.path().join(".taskrun/host.log")).unwrap_or_default();
-    assert!(log.contains("host begins") && !log.contains("time.busy"), "{log}");
+    let log = || std::fs::read_to_string(project.path().join(".taskrun/host.log"));
+    let begins = || log().is_ok_and(|log| log.contains("host begins"));
+    project.until("the host's first line is written", begins);
+    let log = log().expect("a log");
+    assert!(!log.contains("time.busy"), "{log}");
 }

@@ -142,3 +142,20 @@ fn for_root_the_files_of_whoever_became_root_are_its_own() {
     assert_eq!(run(Some("SUDO_UID")).code, 0);
     assert_eq!(run(Some("TASKRUN_POLICY_OWNER")).code, 0);
 }
+
+#[test]
+fn a_file_that_is_never_found_is_not_trusted_in_the_place_of_the_one_beside_it() {
+    let project = found();
+    let reviewed = std::fs::read(project.path().join("taskrun.toml")).expect("a policy");
+    project.write("taskrun.new.toml", &reviewed);
+    let other = project.run(&["policy", "trust", "taskrun.new.toml"]);
+    assert_eq!((other.code, &other.error()["code"]), (2, &"never-found".into()), "{other:?}");
+    let told = other.error()["message"].to_string();
+    assert!(told.contains("only taskrun.toml is found") && told.contains("new.toml"), "{told}");
+    assert!(!project.path().join("state/taskrun/trusted").exists(), "nothing is trusted by that");
+    untrusted(&project.run(&["ps"]));
+    let named = project.run(&["policy", "trust", "taskrun.toml", "-o", "name"]);
+    let file = project.path().canonicalize().expect("a path").join("taskrun.toml");
+    assert_eq!((named.code, named.stdout.trim()), (0, file.to_str().expect("text")), "{named:?}");
+    assert_eq!(project.run(&["agent", "ls"]).code, 0);
+}

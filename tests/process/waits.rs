@@ -63,7 +63,8 @@ fn asks() -> Value {
 
 /// A policy with an agent that may call another one.
 const LEADING: &str = "[tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
-                       [agent.worker]\ncomponent = \"components/scripted.wasm\"\n\n\
+                       [agent.worker]\ncomponent = \"components/scripted.wasm\"\n\
+                       members = [\"worker\"]\n\n\
                        [agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
                        tools = [\"scripted/*\", \"agent/worker\"]\n";
 
@@ -224,10 +225,22 @@ fn the_last_run_is_the_one_that_was_asked_for_and_not_the_one_that_its_agent_sta
     assert_eq!(refused.code, 2, "{refused:?}");
     assert_eq!(project.run(&["cancel", "@last"]).code, 0);
     assert_eq!(project.run(&["wait", &canceled]).code, 6);
-    let open = "queued,running,blocked,canceling,finalizing";
-    project.until("none is open", || {
-        project.run(&["ps", "--status", open, "-o", "name"]).stdout.is_empty()
-    });
+    let none_is_open = || {
+        let open = "queued,running,blocked,canceling,finalizing";
+        project.until("none is open", || {
+            project.run(&["ps", "--status", open, "-o", "name"]).stdout.is_empty()
+        });
+    };
+    none_is_open();
+    // A person may put one beneath a run that an agent started.
+    let left = leading();
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    let asking = inbox["items"][0]["run_id"].as_str().expect("a run");
+    let put = project.run(&["run", "worker", &asks().to_string(), "--parent", asking, "-d"]).id();
+    assert_eq!(project.get(&put)["parent_run_id"], asking);
+    assert_eq!(project.get("@last")["id"], json!(put));
+    assert_eq!(project.run(&["cancel", &left]).code, 0);
+    none_is_open();
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::project::Project;
 const SECRET: &str = "whsec_c2VjcmV0IG9mIHRoZSB0ZXN0LCAzMiBieXRlcyE=";
 const OLD_SECRET: &str = "whsec_YW5vdGhlciBzZWNyZXQgb2YgdGhlIHRlc3QsIDMyIQ==";
 
-fn says(text: &str) -> String {
+pub(crate) fn says(text: &str) -> String {
     json!({ "steps": [[{ "reply": text }]] }).to_string()
 }
 
@@ -37,7 +37,7 @@ fn secret(project: &Project, path: &str, text: &str) {
 }
 
 /// A webhook `ci`, of which the agent `told` has its runs told.
-fn told_by(project: &Project, receiver: &Receiver, beside: &str) {
+pub(crate) fn told_by(project: &Project, receiver: &Receiver, beside: &str) {
     secret(project, "webhook.key", SECRET);
     add(
         project,

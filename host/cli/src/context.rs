@@ -12,11 +12,11 @@ use taskrun::controller::{Client, Controller, Principal};
 use taskrun_journal::ids::TENANT_DEFAULT;
 use taskrun_journal::list::Scope;
 use taskrun_journal::time::{Clock, Timestamp};
-use taskrun_policy::Policy;
+use taskrun_policy::{COMPONENTS_KEPT_DEFAULT, Policy};
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, FilesSeen, HostCommand, Loader, LoaderOptions,
     Options, STORE_BYTES_DEFAULT, Storage, StorageOptions, StoreThreads, agents_to_spawn,
-    load_policy_with, read_whole_policy,
+    load_policy_with, read_whole_policy, remove_old_code,
 };
 
 use crate::Program;
@@ -285,9 +285,17 @@ impl Context {
         let data_dir = self.data_dir()?;
         let options = match data_dir.is_dir() {
             true => LoaderOptions::of_data_dir(&data_dir),
-            false => LoaderOptions { cache: place::cache_folder(), ..LoaderOptions::default() },
+            false => LoaderOptions { cache: self.cache_folder(), ..LoaderOptions::default() },
         };
         self.loader(policy, options)
+    }
+
+    /// Folder of native code of the user, without what nobody has loaded for as long as components
+    /// are kept by default: it has no data directory, and no `taskrun gc`.
+    pub(crate) fn cache_folder(&self) -> Option<PathBuf> {
+        let folder = place::cache_folder()?;
+        remove_old_code(&folder, COMPONENTS_KEPT_DEFAULT, self.now());
+        Some(folder)
     }
 
     /// A loader of a policy.

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
 use crate::signals::{Endings, Hangups};
-use crate::{paths, place};
+use crate::{host_log, paths, place};
 
 /// The pause between two looks of a host whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
@@ -28,6 +28,10 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let Some(policy) = context.policy_file()? else {
         return Err(place::no_policy(&context.trust));
     };
+    let data_dir = context.data_dir()?;
+    if args.background {
+        host_log::keep_short(&data_dir);
+    }
     // Before there is anything that they could end.
     let (hangups, mut endings) = (Hangups::new(), Endings::new());
     let options = Options {
@@ -36,7 +40,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         lease: args.lease,
         background: args.background,
         store_layer: context.program.store_layer.clone(),
-        ..context.options(policy, context.data_dir()?)
+        ..context.options(policy, data_dir)
     };
     // In a task of its own: parts of it hold up the thread that they are on.
     let mut opening = tokio::spawn(Runtime::open(options));

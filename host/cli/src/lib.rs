@@ -10,6 +10,7 @@ mod exit;
 mod failure;
 mod follow;
 mod host;
+mod host_log;
 mod lookup;
 mod output;
 mod paths;
@@ -107,6 +108,7 @@ pub fn main_with(program: Program) -> ExitCode {
             context.printer.say(failure.json());
         }
     }
+    host_log::flush();
     exit.into()
 }
 

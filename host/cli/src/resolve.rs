@@ -3,18 +3,18 @@
 //! They are tried in this order. A name never is the beginning of an id that a host made; of one
 //! that a caller gave it can be, and then means the run of that name. An open run of the name comes
 //! before one that ended. `@last` is the run that was started last, but for those that agents and
-//! hosts start: whoever cancels it means the whole that was asked for, and not a part of it.
+//! hosts start: a person who cancels it means the whole that was asked for, and not a part of it.
+
+mod last;
 
 use taskrun::controller::Client;
 use taskrun::error::ControllerError;
-use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX};
 use taskrun_journal::name::check_name;
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::RunSpec;
-use taskrun_journal::time::Timestamp;
 use taskrun_runtime::asking_run;
 
+use self::last::last;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
@@ -77,15 +77,14 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
         )));
     }
     let mut found = Vec::new();
-    let searched_all = pages(client, |runs| {
-        found.extend(runs.iter().filter(|run| run.id().as_str().starts_with(text)).cloned());
-        true
-    })
-    .await?;
+    let mut pages = Pages::of(client);
+    while let Some(runs) = pages.next().await? {
+        found.extend(runs.into_iter().filter(|run| run.id().as_str().starts_with(text)));
+    }
     match found.len() {
         0 => {
             let failure = Box::<Failure>::from(ControllerError::NotFound { id: text.to_owned() });
-            Err(if searched_all {
+            Err(if pages.are_over {
                 failure
             } else {
                 failure.hint(
@@ -152,69 +151,31 @@ pub(crate) async fn resolve_asking(context: &Context, client: &Client, text: &st
     Ok(found)
 }
 
-/// The run that was started last, see [`is_asked_for`]; without such a one the last of all.
-async fn last(client: &Client) -> Outcome<Run> {
-    let (mut newest, mut newest_of_all): (Option<Run>, Option<Run>) = (None, None);
-    pages(client, |runs| {
-        for run in runs {
-            keep_newer(&mut newest_of_all, run);
-            if is_asked_for(&run.spec) {
-                keep_newer(&mut newest, run);
-            }
-        }
-        // Runs further down changed, and so were accepted, before the newest one was.
-        let oldest_change = runs.last().map(|run| run.state.updated_at);
-        match (&newest, oldest_change) {
-            (Some(newest), Some(change)) => change >= newest.spec.created_at,
-            (None, Some(_)) => true,
-            (_, None) => false,
-        }
-    })
-    .await?;
-    let newest = newest.or(newest_of_all);
-    newest.ok_or_else(|| {
-        let scope = &client.principal().scope;
-        if scope.owner_user_id.is_some() || scope.parent_session_id.is_some() {
-            return Failure::usage("not-found", "no run fits").hint(
-                "@last is the last one of --owner and --session; `taskrun ps -a` lists the runs",
-            );
-        }
-        Failure::usage("not-found", "there are no runs yet")
-            .hint("start one with `taskrun run AGENT TASK`")
-    })
+/// Pages of all runs that a client sees, those first that changed last.
+struct Pages<'a> {
+    client: &'a Client,
+    after: Option<Cursor>,
+    left: usize,
+    /// True once the last run was on a page.
+    are_over: bool,
 }
 
-/// True if a run was asked for from outside. What an agent starts is asked for from the session of
-/// its run, and so from another one than the first run of the tree; what a person puts beneath a
-/// run is asked for from the same. The host starts nudges, and batch runs of heartbeats.
-fn is_asked_for(spec: &RunSpec) -> bool {
-    let is_of_person = spec.parent_run_id.is_none() || spec.root_session_id.is_none();
-    is_of_person && !spec.is_nudge() && spec.entries.is_empty()
-}
+impl<'a> Pages<'a> {
+    fn of(client: &'a Client) -> Self {
+        Self { client, after: None, left: PAGES_MAX, are_over: false }
+    }
 
-fn keep_newer(newest: &mut Option<Run>, run: &Run) {
-    fn age(run: &Run) -> (Timestamp, &RunId) {
-        (run.spec.created_at, run.id())
-    }
-    if newest.as_ref().is_none_or(|newest| age(newest) < age(run)) {
-        *newest = Some(run.clone());
-    }
-}
-
-/// Shows pages of all runs until `go_on` says no; says whether the end was reached.
-async fn pages(client: &Client, mut go_on: impl FnMut(&[Run]) -> bool) -> Outcome<bool> {
-    let mut after: Option<Cursor> = None;
-    for _ in 0..PAGES_MAX {
-        let page = client.list(&ListFilter::default(), after.as_ref(), PAGE_MAX).await?;
-        if !go_on(&page.runs) {
-            return Ok(false);
+    /// The next page; `None` after the last one, and after as many as are searched.
+    async fn next(&mut self) -> Outcome<Option<Vec<Run>>> {
+        if self.are_over || self.left == 0 {
+            return Ok(None);
         }
-        match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(true),
-        }
+        let page = self.client.list(&ListFilter::default(), self.after.as_ref(), PAGE_MAX).await?;
+        self.left -= 1;
+        self.are_over = page.next.is_none();
+        self.after = page.next;
+        Ok(Some(page.runs))
     }
-    Ok(false)
 }
 
 #[cfg(test)]
@@ -222,12 +183,15 @@ mod tests {
     use std::sync::Arc;
 
     use taskrun_journal::event::{Event, EventRecord};
-    use taskrun_journal::machine;
-    use taskrun_journal::status::StopReason;
-    use taskrun_journal::store::{Admission, Append, AppendOutcome, CreateOutcome, NewRun};
-    use taskrun_runtime::Storage;
-
+    use taskrun_journal::ids::HostId;
     use taskrun_journal::list::Scope;
+    use taskrun_journal::machine;
+    use taskrun_journal::pin::Ready;
+    use taskrun_journal::spec::RunSpec;
+    use taskrun_journal::status::StopReason;
+    use taskrun_journal::store::{Admission, Append, AppendOutcome, Claim, CreateOutcome, NewRun};
+    use taskrun_journal::time::Timestamp;
+    use taskrun_runtime::Storage;
 
     use super::*;
     use crate::context::no_agents;
@@ -235,7 +199,8 @@ mod tests {
     fn spec(id: &str, owner: &str, name: Option<&str>) -> RunSpec {
         let spec = serde_json::json!({
             "id": id, "root_run_id": id, "tenant": "default", "owner_user_id": owner,
-            "parent_session_id": "cli", "agent_name": "a", "agent_digest": "d",
+            "parent_session_id": "cli", "child_session_id": format!("session of {id}"),
+            "agent_name": "a", "agent_digest": "d",
             "pin": "p", "task": "t", "depth": 0, "priority": 0, "created_at": 1_000,
             "name": name,
         });
@@ -257,6 +222,19 @@ mod tests {
         let created = storage.store.create(new).await.expect("creates");
         assert!(matches!(created, CreateOutcome::New), "{created:?}");
         run
+    }
+
+    /// Has a host execute all runs that wait for one, each in a session of its own.
+    async fn execute(storage: &Storage) {
+        let claim = Claim {
+            host: HostId::new("h"),
+            limit: 9,
+            finalizers: 0,
+            tree_slots: u32::MAX,
+            ready: Ready::All,
+            now: Timestamp(2_500),
+        };
+        storage.store.claim(claim).await.expect("claims");
     }
 
     async fn end(storage: &Storage, run: &Run, at: u64) {
@@ -306,7 +284,7 @@ mod tests {
         assert!(meant(&storage, &nobody, "up").await.is_err());
     }
 
-    /// The request of a run that the one of `above` started.
+    /// The request of a run that the agent of `above` started.
     fn beneath(above: &RunSpec, id: &str, at: u64) -> RunSpec {
         RunSpec {
             parent_run_id: Some(above.id.clone()),
@@ -319,12 +297,20 @@ mod tests {
         }
     }
 
+    /// A run that an agent started beneath another one, both of which a host executes.
+    async fn delegated(storage: &Storage) -> [Run; 2] {
+        let root = keep(storage, spec("0199-a", "ann", None)).await;
+        execute(storage).await;
+        let child = keep(storage, beneath(&root.spec, "0199-b", 2_000)).await;
+        execute(storage).await;
+        [root, child]
+    }
+
     #[tokio::test]
     async fn the_last_run_is_none_that_an_agent_or_a_host_started() {
         let storage = Storage::in_memory();
         let all = Scope::tenant("default");
-        let root = keep(&storage, spec("0199-a", "ann", None)).await;
-        let child = keep(&storage, beneath(&root.spec, "0199-b", 2_000)).await;
+        let [_, child] = delegated(&storage).await;
         keep(&storage, beneath(&child.spec, "0199-c", 3_000)).await;
         let batch = RunSpec {
             entries: vec![child.id().clone()],
@@ -336,14 +322,36 @@ mod tests {
         // Where nothing else is seen, it is the last of what is.
         let child_session = all.clone().session("session of 0199-b");
         assert_eq!(meant(&storage, &child_session, "@last").await, Ok("0199-c".to_owned()));
-        // A person may put a run beneath another one.
-        let put = RunSpec {
-            parent_session_id: "cli".to_owned(),
-            root_session_id: None,
-            ..beneath(&root.spec, "0199-e", 5_000)
+    }
+
+    #[tokio::test]
+    async fn the_last_run_may_be_one_that_a_person_put_beneath_another() {
+        let storage = Storage::in_memory();
+        let all = Scope::tenant("default");
+        let [root, child] = delegated(&storage).await;
+        let put = |above: &RunSpec, id: &str, at, session: &str| {
+            let root_session_id = (session != "cli").then(|| "cli".to_owned());
+            let parent_session_id = session.to_owned();
+            RunSpec { parent_session_id, root_session_id, ..beneath(above, id, at) }
         };
-        keep(&storage, put).await;
-        assert_eq!(meant(&storage, &all, "@last").await, Ok("0199-e".to_owned()));
+        let last = async || meant(&storage, &all, "@last").await;
+        keep(&storage, put(&root.spec, "0199-c", 3_000, "cli")).await;
+        assert_eq!(last().await, Ok("0199-c".to_owned()));
+        keep(&storage, put(&root.spec, "0199-d", 4_000, "other")).await;
+        assert_eq!(last().await, Ok("0199-d".to_owned()));
+        // Put beneath one that an agent started, it has the session from which that was asked for.
+        let of_child = put(&child.spec, "0199-e", 5_000, "session of 0199-a");
+        let waits = keep(&storage, of_child).await;
+        assert_eq!(last().await, Ok("0199-e".to_owned()));
+        // No agent has begun there.
+        keep(&storage, put(&waits.spec, "0199-f", 6_000, "session of 0199-a")).await;
+        assert_eq!(last().await, Ok("0199-f".to_owned()));
+        // The run above it is of another session than the one that is looked at.
+        let first =
+            RunSpec { parent_session_id: "other".to_owned(), ..spec("0199-g", "ann", None) };
+        keep(&storage, first).await;
+        let other = all.clone().session("other");
+        assert_eq!(meant(&storage, &other, "@last").await, Ok("0199-d".to_owned()));
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{Cli, Command, LogFormat};
 use crate::failure::{Failure, Outcome};
+use crate::host_log;
 
 /// The crates of the program whose lines are shown from the level that is asked for.
 const OURS: [&str; 6] = [
@@ -24,6 +25,8 @@ const OURS: [&str; 6] = [
 ];
 /// The functions that guests call, each with a span of level `TRACE`.
 const HOST_CALLS: &str = "taskrun_engine::bindings";
+/// The module that tells what an edit of the policy changed: a line for each edit.
+const POLICY_CHANGES: &str = "taskrun::controller::reload";
 
 /// Most bytes of the log that are held while a screen has the terminal; further lines are left out.
 const HELD_BYTES_MAX: usize = 64 << 10;
@@ -46,11 +49,14 @@ pub(crate) fn release() {
     }
 }
 
-/// Stderr, or what is held for it. The log writes each of its lines at once.
+/// Stderr, or what is held for it, or the log of a host. It is given each line at once.
 struct Log;
 
 impl Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if host_log::note(line) {
+            return Ok(line.len());
+        }
         let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *held {
             Some(lines) if lines.len() + line.len() > HELD_BYTES_MAX => Ok(line.len()),
@@ -64,8 +70,9 @@ impl Write for Log {
     }
 }
 
-/// To stderr: by default warnings, of a host more. A host's lines have times. From `debug` on, a
-/// span says at its end how long it took.
+/// To stderr: by default warnings, of a host also the edits of its policy, and of one in the
+/// background more. A host's lines have times. From `debug` on, a span says at its end how long it
+/// took.
 ///
 /// # Errors
 /// If the filter that was asked for is none. A host in the background goes without the parts of it
@@ -80,7 +87,11 @@ pub(crate) fn start(cli: &Cli) -> Outcome<()> {
         (2.., _) => ("trace", "trace"),
     };
     let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
-    let own = format!("warn,{},{HOST_CALLS}={host_calls}", ours.join(","));
+    let mut own = format!("warn,{},{HOST_CALLS}={host_calls}", ours.join(","));
+    if is_host && level == "warn" {
+        // At `info` a terminal would have lines of single runs, too.
+        own.push_str(&format!(",{POLICY_CHANGES}=info"));
+    }
     let asked = cli.globals.log.as_deref();
     // Of other people's code, what is worth a warning.
     let builder = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
@@ -110,6 +121,10 @@ pub(crate) fn start(cli: &Cli) -> Outcome<()> {
             layer.without_time().with_target(false).with_filter(filter).boxed()
         }
     };
+    if is_host {
+        let started = host_log::start();
+        started.map_err(|error| Failure::unexpected("no thread for the log").because(&error))?;
+    }
     // Setting it twice is the only way to fail.
     tracing_subscriber::registry().with(layer).try_init().ok();
     Ok(())

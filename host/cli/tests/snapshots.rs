@@ -197,6 +197,7 @@ fn autonomous() -> Run {
         tool_calls: 2,
         ran_ms: 0,
         usage: Usage::default(),
+        is_final: false,
         reply: Reply::default(),
         due: None,
     };
@@ -305,6 +306,10 @@ fn refusals() -> Vec<ControllerError> {
         locked("nobody", Some(LockedWait::Deferred)),
         locked("nobody", Some(LockedWait::Asking)),
         ControllerError::Invalid { field: "ask", reason: "nobody is named who answers".to_owned() },
+        ControllerError::Invalid {
+            field: "ids",
+            reason: "at most 1000 runs can be waited for at once".to_owned(),
+        },
         limit("queue", 10_000),
         limit("tree", 64),
         limit("depth", 8),

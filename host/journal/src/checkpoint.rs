@@ -36,8 +36,23 @@ impl Checkpoint {
     }
 }
 
+/// True if one of these events ends a round: what the run was told by then stands in its
+/// conversation for good.
+#[must_use]
+pub fn ends_round(events: &[EventRecord]) -> bool {
+    ended_rounds(events).next().is_some()
+}
+
+/// The checkpoints of the rounds that these events end.
+fn ended_rounds(events: &[EventRecord]) -> impl Iterator<Item = &Checkpoint> {
+    events.iter().filter_map(|recorded| {
+        let Event::RoundEnded { checkpoint, .. } = &recorded.event else { return None };
+        Some(&**checkpoint)
+    })
+}
+
 /// Runs that have ended and of which nobody is to be told any more. With the event that names them they
-/// count no longer in their tree, and their reports, if they were told of, are delivered.
+/// count no longer in their tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
     /// The runs.
@@ -49,11 +64,7 @@ pub struct Settled {
 impl Settled {
     /// The runs that these events leave behind.
     pub fn in_events(events: &[EventRecord]) -> impl Iterator<Item = &RunId> {
-        let ended = events.iter().filter_map(|recorded| {
-            let Event::RoundEnded { checkpoint, .. } = &recorded.event else { return None };
-            Some(&checkpoint.settled.runs)
-        });
-        ended.flatten()
+        ended_rounds(events).flat_map(|checkpoint| &checkpoint.settled.runs)
     }
 
     /// True if there are none.

@@ -18,8 +18,8 @@ pub const PAUSES: [Duration; 3] =
 pub const TAKEN_FOR: Duration = Duration::from_secs(90);
 
 /// The time by which a dispatch may be due later than its pause says: hosts read the clock one
-/// after the other, and what one of them wants may wait for the store. Whatever is due later than
-/// that was put off before somebody set the clock back.
+/// after the other, and what one of them wants may wait for the store. One that is due later than
+/// that was put off before the clock was set back.
 pub const CLOCK_LEEWAY: Duration = Duration::from_secs(30);
 
 /// Most dispatches of a subscriber that are looked at for that, those that are due last. After a

@@ -66,10 +66,9 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
 
 /// Begins where the run ended that it continues.
 fn carry(state: &mut RunState, carried: &Continuation) {
-    let Continuation { run: _, turns, rounds, tool_calls, ran_ms, usage, reply, due } = carried;
+    let Continuation { turns, tool_calls, ran_ms, usage, reply, .. } = carried;
     (state.turns, state.tool_calls, state.ran_ms) = (*turns, *tool_calls, *ran_ms);
-    (state.rounds.ended, state.rounds.before) = (*rounds, (*turns, *tool_calls));
-    (state.rounds.began_ms, state.rounds.scheduled) = (*ran_ms, due.clone());
+    state.rounds = crate::rounds::Rounds::continuing(carried);
     state.progress.add(*usage);
     state.reply = reply.of_round_before();
 }

@@ -7,6 +7,7 @@ use crate::checkpoint::{Checkpoint, FoldRef};
 use crate::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent};
 use crate::ids::Seq;
 use crate::message::Usage;
+use crate::spec::Continuation;
 use crate::status::BlockedOn;
 
 /// The rounds of a run, and what it said of itself.
@@ -50,13 +51,37 @@ pub struct Rounds {
     /// The consumption of the runs beneath it that count no longer in its tree.
     #[serde(skip_serializing_if = "crate::run::is_no_usage")]
     pub settled: Usage,
-    /// The consumption beneath the runs that it continues since it was accepted; `None` where it
-    /// continues none, and as long as something is open beneath them or no round has ended since.
+    /// The consumption beneath the runs that it continues since it was accepted: none where nothing
+    /// was open there by then. `None` where it continues none, and as long as something is open
+    /// beneath them or no round has ended since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continued: Option<Usage>,
 }
 
 impl Rounds {
+    /// Those of a run that begins where another one ended.
+    pub(crate) fn continuing(continued: &Continuation) -> Self {
+        let Continuation {
+            run: _,
+            turns,
+            rounds,
+            tool_calls,
+            ran_ms,
+            usage: _,
+            is_final,
+            reply: _,
+            due,
+        } = continued;
+        Self {
+            ended: *rounds,
+            began_ms: *ran_ms,
+            before: (*turns, *tool_calls),
+            scheduled: due.clone(),
+            continued: is_final.then(Usage::default),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }

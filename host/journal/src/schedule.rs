@@ -57,9 +57,9 @@ pub fn hash(parts: &[&str]) -> u64 {
 }
 
 /// The time of an event that a store adds by itself to a run in this state: `now`, or that of the last
-/// event, as far as the record has it, where that is later. Whoever asks a store for something looked
-/// at the clock before, and may have waited for the store while others wrote. What is earlier by more
-/// than [`CLOCK_LEEWAY`] is the time of a clock that was set back, and stays as it is.
+/// event, as far as the record has it, where that is later. A host that asks a store for something
+/// looked at the clock before, and may have waited for the store while others wrote. A time that is
+/// earlier by more than [`CLOCK_LEEWAY`] is that of a clock that was set back, and stays as it is.
 fn time_after(state: &RunState, now: Timestamp) -> Timestamp {
     // Of a run that nobody executes only the last change of its status is on record.
     let last = state.uncounted.map_or(state.updated_at, |stretch| stretch.until);

@@ -183,6 +183,10 @@ pub struct Continuation {
     pub ran_ms: u64,
     /// The usage of the run, with everything beneath it.
     pub usage: Usage,
+    /// True if that stays as it is: nothing was open beneath the run any more, nor beneath those
+    /// that it continues in turn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
     /// Its answer.
     pub reply: Reply,
     /// The wake-up for which it ended: this one is deferred until then.

@@ -54,8 +54,9 @@ pub use self::watch::RunWatch;
 ///   ([`crate::schedule::ReportRequest::is_wanted`]). Ending a session makes dead letters of the
 ///   pending reports of its conversations;
 /// - when a run ends that was told of reports, they are delivered, pending again, or dead
-///   ([`crate::schedule::Settlement`]); those of runs that it leaves behind
-///   ([`crate::checkpoint::Settled`]) are delivered, and these count no longer in their tree;
+///   ([`crate::schedule::Settlement`]). When a round of it ends they are delivered
+///   ([`crate::checkpoint::ends_round`]), and the runs that it leaves behind
+///   ([`crate::checkpoint::Settled`]) count no longer in their tree;
 /// - a report for which a host is to look ([`crate::schedule::ReportRequest::delay`]) is due when no
 ///   run above it is open; while one is it waits for the end of the nearest
 ///   ([`crate::schedule::Succession`]). A run that is a nudge
@@ -266,7 +267,9 @@ pub trait Store: Send + Sync {
     /// which another one is still open, or above which one is, unless it counts no longer in its tree;
     /// so does a batch one of whose entries is open, a run that an open one continues, a run of whose
     /// outcome an open run was told or a conversation may still be told, and a run with a dispatch that
-    /// is to be handed over. Its report and its dispatches go with it.
+    /// is to be handed over. A run beneath one that an open run continues stays until that has been
+    /// told of it, and until its consumption stands in the record of a run that continues
+    /// ([`crate::rounds::Rounds::continued`]). Its report and its dispatches go with it.
     /// One call is one transaction.
     ///
     /// # Errors

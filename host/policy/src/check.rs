@@ -4,15 +4,21 @@ use std::ops::Range;
 
 use super::error::{PolicyErrorKind, Problems};
 use super::rule::Rule;
+use super::selector::Selector;
 use crate::verdict::Verdict;
 
 /// Reports every rule that repeats another or can decide nothing. `implied` is the span of the
-/// agent's `model` if that is what the first rule was made from.
-pub(super) fn check_rules(problems: &Problems<'_>, rules: &[Rule], implied: Option<&Range<usize>>) {
+/// agent's `model` if that is what the first rule was made from. Rules of a policy that is kept are
+/// compared as they are written, as they always were.
+pub(super) fn check_rules(
+    problems: &Problems<'_>,
+    rules: &[Rule],
+    (implied, is_kept): (Option<&Range<usize>>, bool),
+) {
     for (index, rule) in rules.iter().enumerate() {
         if let Some(first) = rules[..index].iter().find(|first| is_same(first, rule)) {
             report_duplicate(problems, rule, first, implied);
-        } else if let Some(deny) = covering_deny(rules, rule) {
+        } else if let Some(deny) = covering_deny(rules, rule, is_kept) {
             let kind = PolicyErrorKind::NeverMatches {
                 text: rule.text.clone(),
                 deny_text: deny.text.clone(),
@@ -54,13 +60,18 @@ fn is_same(one: &Rule, other: &Rule) -> bool {
         == (other.verdict, other.capability, &other.selector)
 }
 
-/// A deny rule, other than this one, that is about all that this one is about.
-fn covering_deny<'r>(rules: &'r [Rule], rule: &Rule) -> Option<&'r Rule> {
+/// A deny rule, other than this one, that is about all that this one is about. A rule that allows
+/// files is covered by every name that some file system takes for one that is denied.
+fn covering_deny<'r>(rules: &'r [Rule], rule: &Rule, is_kept: bool) -> Option<&'r Rule> {
+    let covers = |deny: &Selector| match rule.verdict {
+        Verdict::Allow if !is_kept => deny.denies_all_of(&rule.selector),
+        Verdict::Allow | Verdict::Deny => deny.covers(&rule.selector),
+    };
     rules.iter().find(|other| {
         other.verdict == Verdict::Deny
             && other.capability == rule.capability
             && !is_same(other, rule)
-            && other.selector.covers(&rule.selector)
+            && covers(&other.selector)
     })
 }
 

@@ -25,7 +25,8 @@ use crate::policy::{
     ToolPolicy,
 };
 
-const ROOT_KEYS: [&str; 11] = [
+/// The kinds of tables that a policy has.
+pub(super) const ROOT_KEYS: [&str; 11] = [
     "defaults",
     "workspace",
     "retention",
@@ -65,6 +66,8 @@ pub(super) struct PolicyDraft<'t> {
     pub(super) ask_timeout: Option<Duration>,
     /// The settings of agents and tools that state none.
     pub(super) defaults: Arc<Defaults>,
+    /// True of a text that was a policy before: a check that came later does not hold its runs.
+    pub(super) is_kept: bool,
 }
 
 pub(super) fn parse(
@@ -132,6 +135,7 @@ fn read_policy(
         files,
         ask_timeout,
         defaults: Arc::clone(defaults),
+        is_kept: model_tables == ModelTables::Named,
     };
     // A thing with problems is left out: the policy as a whole is refused then.
     let models = match model_tables {

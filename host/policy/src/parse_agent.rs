@@ -8,6 +8,7 @@ use super::check::{check_partial_denials, check_rules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
+use super::named_function::named_functions;
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_autonomy::read_autonomy;
 use super::parse_callees::is_callee;
@@ -122,6 +123,10 @@ impl PolicyDraft<'_> {
             conversation,
             engine,
             ask,
+            named_functions: match self.is_kept {
+                true => Vec::new(),
+                false => named_functions(section),
+            },
             on_missing_fields,
             upgrade,
             interrupts: section.flag("interrupts").unwrap_or(true),
@@ -288,7 +293,7 @@ impl PolicyDraft<'_> {
             }
         }
         let all_read = section.problems.count() == problems_before;
-        check_rules(section.problems, &rules, implied.as_ref());
+        check_rules(section.problems, &rules, (implied.as_ref(), self.is_kept));
         if all_read {
             // Otherwise the allow rule that a deny rule cuts may be one that could not be read.
             check_partial_denials(section.problems, &rules);

@@ -201,7 +201,7 @@ impl PolicyDraft<'_> {
 }
 
 /// Where it is not known who answers, any key may be right.
-fn every_key() -> Vec<&'static str> {
+pub(super) fn every_key() -> Vec<&'static str> {
     let mut all = REMOTE_KEYS.to_vec();
     for keys in [SCRIPTED_KEYS, ECHO_KEYS, REPLAY_KEYS, FAULTY_KEYS] {
         all.extend(keys.iter().filter(|key| !REMOTE_KEYS.contains(key)));
@@ -281,7 +281,9 @@ fn base_url(section: &Section<'_, '_>, wire: Wire) -> Option<String> {
         return Some(wire.default_base_url().to_owned());
     };
     let refuse = |span: Range<usize>, reason: String, help: String| {
-        let kind = PolicyErrorKind::BadValue { what: "address", value: shown(text.value), reason };
+        // A query may have a key in it, and is not repeated.
+        let value = shown(text.value.split('?').next().unwrap_or_default());
+        let kind = PolicyErrorKind::BadValue { what: "address", value, reason };
         section.report(span, kind, help);
     };
     let form = || format!("write it as in \"{}\"", wire.default_base_url());

@@ -18,7 +18,8 @@ use super::subscriber::{
     WEBHOOK_URL_BYTES_MAX,
 };
 
-const WEBHOOK_KEYS: [&str; 7] = [
+/// The settings of a webhook.
+pub(super) const WEBHOOK_KEYS: [&str; 7] = [
     "url",
     "secret_file",
     "secret_env",

@@ -152,6 +152,23 @@ impl PathGlob {
     /// Tells if every path that `other` matches is matched by this pattern. `false` may mean
     /// "not known": two patterns inside one segment are compared as text.
     pub(super) fn covers(&self, other: &Self) -> bool {
+        self.covers_by(other, |ours, theirs| self.segments[ours].covers(&other.segments[theirs]))
+    }
+
+    /// Tells if this pattern, as that of a rule of files that denies, means every path that `other`
+    /// matches. `false` may mean "not known".
+    pub(super) fn denies_all_of(&self, other: &Self) -> bool {
+        self.covers_by(other, |ours, theirs| {
+            let their = &other.segments[theirs];
+            // A folded segment may mean every name, and still only one.
+            let is_name = !matches!(their, Segment::AnyDepth);
+            self.segments[ours].covers(their)
+                || (is_name && self.folded[ours].covers(&other.folded[theirs]))
+        })
+    }
+
+    /// The same where `covers` tells by their indices if one segment covers another one.
+    fn covers_by(&self, other: &Self, covers: impl Fn(usize, usize) -> bool) -> bool {
         let (ours, theirs) = (&self.segments, &other.segments);
         let width = theirs.len() + 1;
         // covered[o * width + t]: the rest of ours from `o` covers the rest of theirs from `t`.
@@ -165,7 +182,9 @@ impl PathGlob {
                     (Some(Segment::AnyDepth), None) => at(o + 1, t),
                     (Some(Segment::AnyDepth), Some(_)) => at(o + 1, t) || at(o, t + 1),
                     (Some(Segment::Literal(_) | Segment::Pattern { .. }), None) => false,
-                    (Some(our), Some(their)) => our.covers(their) && at(o + 1, t + 1),
+                    (Some(Segment::Literal(_) | Segment::Pattern { .. }), Some(_)) => {
+                        covers(o, t) && at(o + 1, t + 1)
+                    }
                 };
             }
         }

@@ -20,6 +20,7 @@ use crate::host_tools::{HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX};
 use crate::limits::{Budget, LimitSettings, Limits};
 use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
+use crate::named_function::NamedFunction;
 use crate::pattern::{AGENTS, Pattern};
 use crate::prompt::PromptPolicy;
 use crate::settings::{
@@ -179,6 +180,9 @@ pub struct AgentPolicy {
     pub engine: Option<EnginePolicy>,
     /// Which of its calls need the consent of a person. Default none.
     pub ask: AskRules,
+    /// The functions that its rules about calls name each by itself, none of a policy that is kept:
+    /// its tools have to have them. See [`NamedFunction`].
+    pub named_functions: Vec<NamedFunction>,
     /// The consequence of a tool call that lacks fields. Default: its planner decides.
     pub on_missing_fields: MissingFields,
     /// The form of it that its open runs have. Default: the one that they were accepted with.

@@ -61,6 +61,17 @@ impl Selector {
         }
     }
 
+    /// Tells if a rule that denies this leaves nothing of one that allows the other, of the same
+    /// capability. `false` may mean "not known".
+    pub(super) fn denies_all_of(&self, allowed: &Self) -> bool {
+        match (self, allowed) {
+            (Self::Paths(ours), Self::Paths(theirs)) => ours.denies_all_of(theirs),
+            (Self::Paths(_) | Self::Http(_) | Self::Any | Self::Named(_), _) => {
+                self.covers(allowed)
+            }
+        }
+    }
+
     /// Tells if a rule with this verdict is about the subject. A denial holds for every name that a
     /// file system may take for the one that it means.
     pub(super) fn matches(&self, subject: &Subject<'_>, verdict: Verdict) -> bool {

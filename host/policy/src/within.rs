@@ -72,6 +72,7 @@ impl AgentPolicy {
             subscribers: _,
             channels: _,
             delegation: _,
+            named_functions: _,
             defaults: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use taskrun_engine::{
-    AgentGrants, Cache, CacheError, CompileWorker, EngineError, Inspection, LoadError,
+    AgentGrants, Cache, CacheError, CachedFiles, CompileWorker, EngineError, Inspection, LoadError,
 };
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
@@ -69,12 +69,12 @@ pub async fn inspect_component(
     Ok(engine.examine_file(path).await?.inspect().clone())
 }
 
-/// Looks whether native code can be kept in a data directory.
+/// Looks whether native code can be kept in a data directory, and how much is.
 ///
 /// # Errors
 /// [`CacheError`]; then every component is compiled at each start.
-pub fn check_native_code(data_dir: &Path) -> Result<(), CacheError> {
-    Cache::open(&data_dir.join(CACHE_DIR)).map(|_| ())
+pub fn check_native_code(data_dir: &Path) -> Result<CachedFiles, CacheError> {
+    Cache::open(&data_dir.join(CACHE_DIR))?.files()
 }
 
 /// The components that a data directory keeps for the runs that were accepted with them.

@@ -72,10 +72,11 @@ pub use in_force::{PolicyInForce, policies_in_force};
 pub use kept_agents::KeptAgents;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, CLOSURE_UNUSABLE, agent_loads, awaited_loads};
+pub use log_file::LogFile;
 pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, load_policy_with, read_whole_policy};
 pub use problem::Problem;
-pub use removal::{KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
+pub use removal::{KeptRemoval, KeptRemovalError, RemovedKept, remove_kept, remove_old_code};
 pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
@@ -86,9 +87,9 @@ pub use supervisor::{Notice, Supervisor, SupervisorError, asking_run, needs_answ
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
-    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CompileWorker, ENGINE_VERSION, EngineError,
-    ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine,
-    RequestLineError, compile_worker_main, instances_for,
+    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CachedFiles, CompileWorker, ENGINE_VERSION,
+    EngineError, ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError, MissingGrant,
+    RequestLine, RequestLineError, compile_worker_main, instances_for,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::StoreThreads;

@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Characters of the digest in the name of the file.
 const DIGEST_CHARS: usize = 16;
 
-/// Held by the background host of a policy as long as it lives. When many commands start a host
+/// Held by the background host of a policy until it ends, or is told to. When many commands start a host
 /// at once, all but one of those end at once.
 pub(crate) struct BackgroundLock {
     file: File,
@@ -63,14 +63,14 @@ impl BackgroundLock {
 /// A lock that is free when this is dropped, or the tokio runtime in which it was taken: then its host
 /// has ended, whoever has this still.
 pub(crate) struct HeldLock {
-    _lock: FreedAtDrop,
+    _lock: LockGuard,
     _end: oneshot::Sender<()>,
 }
 
-/// Frees the lock, if nobody did.
-struct FreedAtDrop(Arc<Mutex<Option<BackgroundLock>>>);
+/// A guard that frees the lock as it is dropped, if it is not free already.
+struct LockGuard(Arc<Mutex<Option<BackgroundLock>>>);
 
-impl Drop for FreedAtDrop {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -81,13 +81,13 @@ impl HeldLock {
     pub(crate) fn new(lock: BackgroundLock) -> Self {
         let held = Arc::new(Mutex::new(Some(lock)));
         let (end, ended) = oneshot::channel();
-        let theirs = FreedAtDrop(Arc::clone(&held));
+        let theirs = LockGuard(Arc::clone(&held));
         // It waits for nothing but the end of both.
         drop(tokio::spawn(async move {
             ended.await.ok();
             drop(theirs);
         }));
-        Self { _lock: FreedAtDrop(held), _end: end }
+        Self { _lock: LockGuard(held), _end: end }
     }
 }
 

@@ -1,17 +1,17 @@
-//! Components and policies that were kept for runs and that no run needs any more.
+//! Components and policies that were kept for runs and that no run needs any more, and native code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use taskrun_engine::{digest_file, pin_of};
+use taskrun_engine::{Cache, CacheError, CachedFiles, digest_file, pin_of};
 use taskrun_journal::pin::{Pins, has_digest};
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
 use taskrun_store::{BlobError, Blobs, RemovedBlobs};
 
-use crate::loader::COMPONENT_BYTES_MAX;
+use crate::loader::{CACHE_DIR, COMPONENT_BYTES_MAX, open_cache};
 use crate::snapshot::{self, ComponentsError, Digests};
 use crate::storage::Storage;
 
@@ -39,6 +39,8 @@ pub struct RemovedKept {
     pub components: RemovedBlobs,
     /// Policies.
     pub policies: RemovedBlobs,
+    /// Native code, and what is known of components beside it.
+    pub native: CachedFiles,
 }
 
 /// The reason that nothing was removed, or not all of it.
@@ -64,14 +66,18 @@ pub enum KeptRemovalError {
     /// The data directory cannot be read or written.
     #[error("components cannot be removed")]
     Blobs(#[from] BlobError),
+    /// The folder of native code cannot be read or written.
+    #[error("native code cannot be removed")]
+    Native(#[from] CacheError),
     /// The host failed at it.
     #[error("internal error of the host; see its log")]
     Panicked,
 }
 
 /// Removes the components and policies of a data directory that are needed by no open run, by none
-/// that ended lately, and not by the policy in use; the policies of all runs on record stay. No run
-/// is accepted meanwhile. A store in memory has none.
+/// that ended lately, and not by the policy in use; the policies of all runs on record stay. Native
+/// code goes that no process has loaded for as long, unless its component stays. No run is accepted
+/// meanwhile. A store in memory has none.
 ///
 /// # Errors
 /// [`KeptRemovalError`].
@@ -100,14 +106,18 @@ pub async fn remove_kept(
         policy.iter().for_each(|policy| needed.add_policy(policy));
         needed.add_recorded(&recorded);
         needed.add_ended(&blobs, &lately);
-        Ok::<_, BlobError>((blobs, needed))
+        // Where it was never kept there is none, and where others can write no host uses it.
+        let code = dir.join(CACHE_DIR);
+        let cache = code.is_dir().then(|| open_cache(&code)).flatten();
+        Ok::<_, BlobError>((blobs, cache, needed))
     };
     let begun = tokio::task::spawn_blocking(begin).await;
-    let (blobs, needed) = begun.map_err(|_| KeptRemovalError::Panicked)??;
+    let (blobs, cache, needed) = begun.map_err(|_| KeptRemovalError::Panicked)??;
     let handle = tokio::runtime::Handle::current();
     let store = std::sync::Arc::clone(&storage.store);
     let remove = move || {
-        remove(&blobs, needed, (older_than, dry_run), || handle.block_on(open_pins(&*store)))
+        let open_pins = || handle.block_on(open_pins(&*store));
+        remove((&blobs, cache.as_ref()), needed, (older_than, dry_run), open_pins)
     };
     let removed = tokio::task::spawn_blocking(remove).await;
     removed.map_err(|_| KeptRemovalError::Panicked)?
@@ -119,18 +129,42 @@ async fn open_pins(store: &dyn Store) -> Result<Vec<Pins>, StoreError> {
 
 /// Removes what is old and not needed, by what the store says while no run is accepted.
 fn remove(
-    blobs: &Blobs,
+    (blobs, cache): (&Blobs, Option<&Cache>),
     mut needed: Needed,
     (older_than, dry_run): (Duration, bool),
     open_pins: impl FnOnce() -> Result<Vec<Pins>, StoreError>,
 ) -> Result<RemovedKept, KeptRemovalError> {
     let removal = blobs.begin_removal()?.ok_or(KeptRemovalError::Busy)?;
     needed.add_open(blobs, &open_pins()?)?;
-    let is_needed = |digest: &blake3::Hash| needed.components.contains(digest.as_bytes());
-    let components = removal.blobs(older_than, dry_run, is_needed)?;
-    let is_needed = |pin: &str| needed.policies.contains(pin);
-    let policies = removal.snapshots(older_than, dry_run, is_needed)?;
-    Ok(RemovedKept { components, policies })
+    // Hosts under other policies have those that they name count as wanted.
+    let young = |renewed_at| removal.age(renewed_at) <= older_than;
+    let listed = blobs.list()?.into_iter();
+    needed.add(listed.filter(|blob| young(blob.renewed_at)).map(|blob| blob.digest));
+    let is_component = |digest: &blake3::Hash| needed.components.contains(digest.as_bytes());
+    let components = removal.blobs(older_than, dry_run, is_component)?;
+    let is_policy = |pin: &str| needed.policies.contains(pin);
+    let policies = removal.snapshots(older_than, dry_run, is_policy)?;
+    let age = |at| removal.age(at);
+    let native = match cache {
+        Some(cache) => cache.remove_unneeded((older_than, dry_run), age, is_component)?,
+        None => CachedFiles::default(),
+    };
+    Ok(RemovedKept { components, policies, native })
+}
+
+/// Removes native code that no process has loaded for this long from a folder that no data
+/// directory has, such as the user's. A failure is logged and changes nothing.
+pub fn remove_old_code(dir: &Path, older_than: Duration, now: Timestamp) {
+    // Whoever keeps native code there tells of a folder that cannot be used.
+    let Ok(cache) = Cache::open(dir) else { return };
+    let age = |at: SystemTime| {
+        let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.since(Timestamp(millis(since_epoch)))
+    };
+    if let Err(error) = cache.remove_unneeded((older_than, false), age, |_| false) {
+        let error: &dyn std::error::Error = &error;
+        tracing::warn!(error, "native code that nobody loads any more stays");
+    }
 }
 
 /// The components and policies that stay.

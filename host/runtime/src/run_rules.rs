@@ -9,10 +9,10 @@ use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::driver::{Journal, is_between_steps};
 use taskrun::gate::rights::{AgentRights, ask_rules, rules_of_run};
 use taskrun_engine::{digest_file, pin_of, rules_of};
+use taskrun_journal::machine::decide::check_adoptable;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
-use taskrun_journal::status::Status;
 use taskrun_journal::store::{Policies, Store};
 use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy, Upgrade};
 use taskrun_store::Blobs;
@@ -30,6 +30,9 @@ pub struct RunRules {
     pub ask: AskRules,
     /// The agents that it may start runs of.
     pub members: Vec<String>,
+    /// True if a sum of money is stated for it or a run above it, so that it asks only models whose
+    /// prices are known.
+    pub states_cost: bool,
     /// The policy of the run's own agent as it was when the run was accepted, with the models of
     /// now.
     pub policy: Policy,
@@ -62,6 +65,8 @@ struct PinnedAgent {
     ask: AskRules,
     /// The agents that its runs may start runs of, then and now.
     members: Vec<String>,
+    /// True if a sum of money is stated for its runs.
+    states_cost: bool,
 }
 
 /// The rules of a run that is kept in a data directory, under a policy as it is now.
@@ -102,8 +107,12 @@ pub async fn rules_of_kept_run(
     let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
     let rules = rules_of_run(&own.rights(), spec, &rights);
     let ask = ask_rules(&own.ask, above.iter().map(|agent| &agent.ask));
-    let PinnedAgent { policy, rules: _, now, origin, ask: _, members } = own;
-    Ok(RunRules { rules, ask, members, is_earlier: !now.is_empty(), policy, origin })
+    let mut narrowed = spec.ancestors.iter().map(|ancestor| &ancestor.narrow).chain([&spec.narrow]);
+    let states_cost = narrowed.any(|narrow| narrow.cost_microusd.is_some())
+        || above.iter().chain([&own]).any(|agent| agent.states_cost);
+    let PinnedAgent { policy, rules: _, now, origin, ask: _, members, states_cost: _ } = own;
+    let is_earlier = !now.is_empty();
+    Ok(RunRules { rules, ask, members, states_cost, policy, origin, is_earlier })
 }
 
 /// The rules for calls of an agent that no run bounds.
@@ -148,7 +157,7 @@ impl RunRules {
             Upgrade::Adopt => {}
         }
         let pin = pin_now(policy, now)?;
-        if !may_be_adopted(run) || run.pin() == pin {
+        if check_adoptable(run).is_err() || run.pin() == pin {
             return None;
         }
         let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
@@ -191,6 +200,7 @@ impl PinnedAgent {
                 origin: None,
                 ask,
                 members,
+                states_cost: now.budget.cost_microusd.is_some(),
             });
         }
         let (then, _) = snapshot::open_beside(&Blobs::existing(data_dir), pin, policy)?;
@@ -215,7 +225,8 @@ impl PinnedAgent {
         let agent = bounded.agents.remove(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules = Arc::new(rules_of(&agent));
         let members = agent.all_members();
-        Ok(Self { policy: then, rules, now, origin, ask: agent.ask, members })
+        let states_cost = agent.budget.cost_microusd.is_some();
+        Ok(Self { policy: then, rules, now, origin, ask: agent.ask, members, states_cost })
     }
 
     fn rights(&self) -> AgentRights<'_> {
@@ -226,20 +237,6 @@ impl PinnedAgent {
             prompts: self.policy.prompts.keys().map(String::as_str).collect(),
         }
     }
-}
-
-/// True if a host may take a run up, and give it another form then: it is a task that no host has and
-/// that is not on its way out.
-fn may_be_adopted(run: &Run) -> bool {
-    let goes_on = match run.status() {
-        Status::Queued | Status::Running | Status::Blocked => true,
-        Status::Canceling
-        | Status::Finalizing
-        | Status::Completed
-        | Status::Failed
-        | Status::Canceled => false,
-    };
-    goes_on && run.spec.class.is_task() && run.state.hold.host().is_none()
 }
 
 /// The pin of an agent as the policy and its components are now; `None` if one cannot be read.

@@ -126,7 +126,8 @@ pub struct Runtime {
     // Held as long as runs are executed.
     _loads: Arc<Loads>,
     _note: Arc<InForceNote>,
-    _lock: Option<HeldLock>,
+    // Until this is shut down.
+    lock: Option<HeldLock>,
 }
 
 impl Runtime {
@@ -201,7 +202,7 @@ impl Runtime {
         controller.start().await?;
         note.begin(controller.host());
         left_notes::remove(&data, &*storage.hosts).await;
-        Ok(Self { controller, loader, storage, _loads: loads, _note: note, _lock: lock })
+        Ok(Self { controller, loader, storage, _loads: loads, _note: note, lock })
     }
 
     /// The controller: spawns runs, lists, shows, waits for and cancels them. Clones are the same
@@ -230,7 +231,9 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the runs under way to hosts that take this one for dead.
-    pub async fn shutdown(self) -> CloseOutcome {
+    pub async fn shutdown(mut self) -> CloseOutcome {
+        // Another background host may begin at once: this one takes nothing up any more.
+        drop(self.lock.take());
         self.controller.hand_over(DRAIN_DEFAULT).await
     }
 }

@@ -1,6 +1,7 @@
 //! Single tool calls, outside any run.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool, ToolsError};
@@ -18,7 +19,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::ToolFailure;
-use taskrun_policy::{AgentPolicy, CallRules, Policy, ToolPolicy};
+use taskrun_policy::{AgentPolicy, CallRules, Capability, Policy, ToolPolicy};
 
 use crate::loader::Loader;
 use crate::run_rules::rules_of_agent;
@@ -56,6 +57,22 @@ pub struct Caller {
     pub owner: String,
     /// The session from which it is asked for.
     pub session: String,
+}
+
+/// Name of the agent under which a tool is looked at that no agent lists.
+const UNGRANTED: &str = "none";
+
+/// A policy with an agent that lists all of a tool and denies each capability, so that a component
+/// which imports one loads.
+fn policy_without_grants(tool: &str) -> Policy {
+    let denials: Vec<String> =
+        Capability::ALL.iter().map(|one| format!("{:?}", one.everything_rule())).collect();
+    let text = format!(
+        "[tool.{tool}]\ncomponent = \"tool.wasm\"\n\
+         [agent.{UNGRANTED}]\ncomponent = \"agent.wasm\"\ntools = [\"{tool}/*\"]\ndeny = [{}]\n",
+        denials.join(", ")
+    );
+    Policy::parse(&text, Path::new("taskrun.toml")).expect("the name is one of a policy")
 }
 
 /// The end of a call.
@@ -117,6 +134,21 @@ impl Loader {
         let rules = rules_of_agent(agent);
         let interrupt = self.engine().interrupt();
         Ok(ToolFunctions { tools, agent: agent.name.clone(), rules, interrupt })
+    }
+
+    /// Loads a tool that no agent lists, and looks at what an agent could be given of it: its kind,
+    /// its imports, its functions and their schemas. It is granted nothing.
+    ///
+    /// # Errors
+    /// [`FunctionsError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the load.
+    pub async fn check_unlisted(&self, tool: &ToolPolicy) -> Result<(), FunctionsError> {
+        let policy = policy_without_grants(&tool.name);
+        let agent = &policy.agents[UNGRANTED];
+        let loaded = self.tool(agent, tool).await?;
+        Ok(check_functions(agent, tool, loaded)?)
     }
 }
 

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+pub use self::files::open_regular_file;
 use self::files::{entries, has_changed, make, open_regular, remove_left, renew, sync_folder};
 pub use self::removal::{BlobHold, BlobRemoval, RemovedBlobs};
 use self::synced::SyncedFiles;

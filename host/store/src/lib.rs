@@ -14,7 +14,9 @@ mod memory;
 mod sqlite;
 mod wake;
 
-pub use blobs::{BlobError, BlobHold, BlobInfo, BlobRemoval, Blobs, RemovedBlobs};
+pub use blobs::{
+    BlobError, BlobHold, BlobInfo, BlobRemoval, Blobs, RemovedBlobs, open_regular_file,
+};
 pub use memory::MemoryStore;
 pub use sqlite::{
     Durability, FILE_NAMES, READERS_DEFAULT, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore,

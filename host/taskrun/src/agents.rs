@@ -22,7 +22,7 @@ use taskrun_policy::{
 };
 
 pub(crate) use self::contract::{broken_promise, check_bounds};
-pub use self::loaded::{Callee, LoadedTool, ToolsError, functions};
+pub use self::loaded::{Callee, LoadedTool, ToolsError, check_rules, functions};
 pub use self::tools::{AgentTool, AgentTools, BoundTags, CallBound, schemas_are_usable};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;

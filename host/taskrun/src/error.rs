@@ -202,7 +202,7 @@ impl From<NarrowingError> for ControllerError {
 }
 
 /// The names that are known where another one was given, in words for the error about that.
-pub(crate) fn known<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
+pub(crate) fn tell_known<'n>(names: impl IntoIterator<Item = &'n String>) -> String {
     let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
     match names.is_empty() {
         true => "there is none".to_owned(),

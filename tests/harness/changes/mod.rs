@@ -134,8 +134,9 @@ fn component(folder: &Path) {
     }
 }
 
-/// It has no such function.
+/// It has no such function, which no rule may name then.
 fn tool(folder: &Path) {
+    edit(folder, "ask = [\"tool: scripted/change\"]\n", "");
     write(folder, "components/scripted-tool.wasm", WORDS.bytes);
 }
 

@@ -6,6 +6,7 @@ use taskrun_policy::AGENTS;
 use taskrun_policy::AgentPolicy;
 use taskrun_runtime::Loader;
 
+use super::agent_notes::{idle_tags, unpriced};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -31,18 +32,21 @@ struct List {
     agents: Vec<Row>,
 }
 
-/// The answer to the question if an agent loads, as the JSON output shows it.
+/// The answer to the question if an agent or a tool loads, as the JSON output shows it.
 #[derive(Serialize)]
-pub(super) struct AgentCheck {
+pub(super) struct LoadCheck {
     pub(super) name: String,
     pub(super) ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<serde_json::Value>,
+    /// Rules of an agent that are about nothing, though it loads.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct AgentCheckList {
-    agents: Vec<AgentCheck>,
+    agents: Vec<LoadCheck>,
 }
 
 fn row(agent: &AgentPolicy) -> Row {
@@ -115,13 +119,34 @@ pub(super) async fn check_one(
     loader: &Loader,
     name: &str,
     note: Option<&str>,
-) -> (AgentCheck, Option<Box<Failure>>) {
-    let failure = load(loader, name).await.err();
-    tell(context, name, failure.as_deref(), note);
-    let ok = failure.is_none();
-    let json = failure.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
-    let error = json.and_then(|line: serde_json::Value| line.get("error").cloned());
-    (AgentCheck { name: name.to_owned(), ok, error }, failure)
+) -> (LoadCheck, Option<Box<Failure>>) {
+    let (notes, failure) = match looked_at(loader, name).await {
+        Ok(notes) => (notes, None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    let all: Vec<&str> = note.into_iter().chain(notes.iter().map(String::as_str)).collect();
+    let all = all.join("; ");
+    tell(context, name, failure.as_deref(), Some(all.as_str()).filter(|all| !all.is_empty()));
+    (LoadCheck { notes, ..LoadCheck::of(name, failure.as_deref()) }, failure)
+}
+
+/// Loads an agent, to see whether it does and whether runs of it are accepted; gives notes about it.
+async fn looked_at(loader: &Loader, name: &str) -> Outcome<Vec<String>> {
+    let agent = agent_of(loader.policy(), name)?;
+    let loaded = load(loader, name).await?;
+    match unpriced(loader.policy(), agent, &loaded) {
+        None => Ok(idle_tags(agent, &loaded)),
+        Some(failure) => Err(failure),
+    }
+}
+
+impl LoadCheck {
+    /// That of an agent or a tool, which does not load if there is a failure.
+    pub(super) fn of(name: &str, failure: Option<&Failure>) -> Self {
+        let json = failure.and_then(|failure| serde_json::from_str(&failure.json()).ok());
+        let error = json.and_then(|line: serde_json::Value| line.get("error").cloned());
+        Self { name: name.to_owned(), ok: failure.is_none(), error, notes: Vec::new() }
+    }
 }
 
 /// Loads an agent, to see whether it does.
@@ -138,7 +163,8 @@ pub(super) fn summary(first: &Failure, (bad, all): (usize, usize), again: &str) 
     failure.hint(format!("correct what is shown above, and {again}"))
 }
 
-fn tell(context: &Context, name: &str, error: Option<&Failure>, note: Option<&str>) {
+/// Tells whether an agent or a tool loads.
+pub(super) fn tell(context: &Context, name: &str, error: Option<&Failure>, note: Option<&str>) {
     match (context.printer.format(), error) {
         (OutputFormat::Table, None) => {
             let note = note.map_or_else(String::new, |note| format!(": {note}"));

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
 use taskrun::controller::{Client, Controller};
+use taskrun_journal::ids::RunId;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{
     ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalResult, Item, Question,
@@ -78,21 +79,27 @@ pub(super) fn can_ask(context: &Context) -> bool {
 /// the rest is left for later.
 async fn fill(client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
     for item in asked {
-        let Some(answer) = typed(item).await? else { break };
+        let Some(answer) = typed(run.id(), item).await? else { break };
         let id = run.id().to_string();
         run = client.answer_shown(&id, item, answer).await?;
     }
     Ok(run)
 }
 
-/// The answer that a person types at the terminal; `None` at the end of the input.
-pub(super) async fn typed(item: &Item) -> Outcome<Option<Answer>> {
-    let item = item.clone();
+/// The command that gives a run an answer of any length.
+pub(super) fn from_file(run: &RunId, item: &Item) -> String {
+    format!("taskrun answer {run} {} @FILE", item.id())
+}
+
+/// The answer to an item of a run that a person types at the terminal; `None` at the end of the
+/// input.
+pub(super) async fn typed(run: &RunId, item: &Item) -> Outcome<Option<Answer>> {
+    let (command, item) = (from_file(run, item), item.clone());
     // Somebody types: the runtime has other things to do meanwhile, and says so on stderr, which is
     // not locked for that.
     let typed = tokio::task::spawn_blocking(move || {
         let form = Form::new(std::io::stdin().lock(), std::io::stderr());
-        form.discarding(discard_typed).fill(&item)
+        form.discarding(discard_typed).at_terminal(command).fill(&item)
     });
     typed.await.expect("a form does not panic").map_err(|error| {
         Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)

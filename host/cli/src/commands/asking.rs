@@ -82,7 +82,7 @@ async fn ask(context: &Context, client: Client, run: &Run) -> Outcome<bool> {
     let id = run.id().as_str();
     let items = asked(&client, id).await?;
     for item in &items {
-        let Some(answer) = typed(item).await? else {
+        let Some(answer) = typed(run.id(), item).await? else {
             // What is said next does not stand behind the prompt.
             context.printer.say("");
             return Ok(false);

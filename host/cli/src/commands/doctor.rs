@@ -251,7 +251,10 @@ async fn store(
     };
     let native = dir.join(CACHE_DIR);
     checks.push(match check_native_code(dir) {
-        Ok(()) => Check::new("native code", Health::Good, format!("kept in {}", shown(&native))),
+        Ok(kept) => {
+            let detail = format!("kept in {}, {}", shown(&native), human::bytes(kept.bytes));
+            Check::new("native code", Health::Good, detail)
+        }
         Err(error) => Check::new("native code", Health::Bad, error.to_string()).hint(
             "every component is compiled at each start; make the folder private (mode 0700), or remove it",
         ),

@@ -13,6 +13,7 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
 use super::text::text;
 use crate::output::escape::{escaped_line, indented};
+use crate::terminal::{cut_off, is_cut_off};
 
 /// Most bytes of a line or a file with an answer: as JSON it may be written with more white space
 /// and more escapes than it counts with.
@@ -26,6 +27,9 @@ pub(crate) struct Form<R, W> {
     output: W,
     /// Discards what was typed by now.
     discard: fn() -> io::Result<()>,
+    /// The command that takes an answer for which a line of the terminal has no room, where the
+    /// input is a terminal.
+    long: Option<String>,
     /// True until the first line for an item is asked for.
     is_new: bool,
 }
@@ -33,13 +37,19 @@ pub(crate) struct Form<R, W> {
 impl<R: BufRead, W: Write> Form<R, W> {
     /// Reads what is typed, and writes what is asked.
     pub(crate) fn new(input: R, output: W) -> Self {
-        Self { input, output, discard: || Ok(()), is_new: true }
+        Self { input, output, discard: || Ok(()), long: None, is_new: true }
     }
 
-    /// The same, which discards what was typed before a question was there to be seen. What is typed
-    /// ahead for the further lines of an item stays: answers may be pasted.
+    /// The same, which discards what was typed before a question was there to be seen. Further
+    /// lines of an item may be typed ahead: answers may be pasted.
     pub(crate) fn discarding(self, discard: fn() -> io::Result<()>) -> Self {
         Self { discard, ..self }
+    }
+
+    /// The same at a terminal, which cuts lines off: an answer is not taken then, and this command
+    /// is told that takes a longer one.
+    pub(crate) fn at_terminal(self, command: String) -> Self {
+        Self { long: Some(command), ..self }
     }
 
     /// The answer to an item, asked for until it fits; `None` at the end of the input.
@@ -148,8 +158,9 @@ impl<R: BufRead, W: Write> Form<R, W> {
         }
     }
 
-    /// A line without the white space around it; `None` at the end of the input. One that is too
-    /// long is passed over as a whole: its rest would be read as the next one.
+    /// A line without the white space around it; `None` at the end of the input. One that cannot be
+    /// an answer is asked for again. One that is too long is passed over as a whole: its rest would
+    /// be read as the next one.
     fn line(&mut self, prompt: &str) -> io::Result<Option<String>> {
         if std::mem::take(&mut self.is_new) {
             self.output.flush()?;
@@ -164,14 +175,17 @@ impl<R: BufRead, W: Write> Form<R, W> {
             if self.input.by_ref().take(limit).read_until(b'\n', &mut line)? == 0 {
                 return Ok(None);
             }
-            if line.len() <= INPUT_BYTES_MAX || line.ends_with(b"\n") {
-                let line = String::from_utf8(line);
-                let line =
-                    line.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let complaint = if line.len() > INPUT_BYTES_MAX && !line.ends_with(b"\n") {
+                self.input.skip_until(b'\n')?;
+                format!("a line has more than {INPUT_BYTES_MAX} bytes")
+            } else if let Some(command) = self.long.as_deref().filter(|_| is_cut_off(&line)) {
+                cut_off(command)
+            } else if let Ok(line) = std::str::from_utf8(&line) {
                 return Ok(Some(line.trim().to_owned()));
-            }
-            self.input.skip_until(b'\n')?;
-            self.complain(&format!("a line has more than {INPUT_BYTES_MAX} bytes"))?;
+            } else {
+                "the line is no UTF-8".to_owned()
+            };
+            self.complain(&complaint)?;
         }
     }
 
@@ -236,9 +250,9 @@ mod tests {
         Item { what, tool_call_id: None, until: None, default: None }
     }
 
-    fn filled(what: AwaitItem, typed: &str) -> (Option<Answer>, String) {
+    fn filled(what: AwaitItem, typed: &(impl AsRef<[u8]> + ?Sized)) -> (Option<Answer>, String) {
         let mut output = Vec::new();
-        let answer = Form::new(typed.as_bytes(), &mut output).fill(&item(what));
+        let answer = Form::new(typed.as_ref(), &mut output).fill(&item(what));
         (answer.expect("memory"), String::from_utf8(output).expect("text"))
     }
 
@@ -372,6 +386,28 @@ mod tests {
         }
         let most = "\"".repeat(ANSWER_BYTES_MAX);
         let (answer, _) = filled(clarification("Which?"), &format!("  {most}\r\n"));
+        assert_eq!(answer, Some(Answer::Text(most)));
+    }
+
+    #[test]
+    fn a_line_that_is_no_utf_8_is_asked_for_again() {
+        let (answer, shown) = filled(clarification("Which?"), b"caf\xc3e\nok\n");
+        assert_eq!(answer, Some(Answer::Text("ok".to_owned())));
+        assert_eq!(shown.matches("! the line is no UTF-8\n> ").count(), 1, "{shown}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_line_as_long_as_a_terminal_gives_any_is_no_answer_there_and_one_elsewhere() {
+        let (most, fits) = ("x".repeat(4_095), "y".repeat(4_094));
+        let typed = format!("{most}\n{fits}\n");
+        let mut shown = Vec::new();
+        let mut form = Form::new(typed.as_bytes(), &mut shown).at_terminal("long".to_owned());
+        let answer = form.fill(&item(clarification("Which?"))).expect("memory");
+        assert_eq!(answer, Some(Answer::Text(fits)));
+        let shown = String::from_utf8(shown).expect("text");
+        assert_eq!(shown.matches("at most 4,095 bytes of a line; `long`").count(), 1, "{shown}");
+        let (answer, _) = filled(clarification("Which?"), &typed);
         assert_eq!(answer, Some(Answer::Text(most)));
     }
 

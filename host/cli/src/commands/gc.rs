@@ -4,7 +4,7 @@ use serde::Serialize;
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::COMPONENTS_KEPT_DEFAULT;
-use taskrun_runtime::{KeptRemoval, RemovedBlobs, RemovedKept, remove_kept};
+use taskrun_runtime::{CachedFiles, KeptRemoval, RemovedBlobs, RemovedKept, remove_kept};
 
 use crate::args::{GcArgs, OutputFormat};
 use crate::context::Context;
@@ -29,7 +29,7 @@ impl From<RemovalOutcome> for RemovedView {
     }
 }
 
-/// Components, or policies, that were kept for runs, as the JSON output shows them.
+/// Components, or policies, that were kept for runs, or native code, as the JSON output shows them.
 #[derive(Serialize)]
 struct RemovedKeptView {
     count: u64,
@@ -43,6 +43,13 @@ impl From<RemovedBlobs> for RemovedKeptView {
     }
 }
 
+impl From<CachedFiles> for RemovedKeptView {
+    fn from(removed: CachedFiles) -> Self {
+        let CachedFiles { count, bytes } = removed;
+        Self { count, bytes }
+    }
+}
+
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
@@ -52,6 +59,7 @@ struct Report {
     removed: RemovedView,
     components: RemovedKeptView,
     policies: RemovedKeptView,
+    native: RemovedKeptView,
 }
 
 pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
@@ -80,15 +88,21 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let amounts = kept.as_ref().copied().unwrap_or_default();
     let printer = &context.printer;
     let report = || {
-        let (components, policies) = (amounts.components.into(), amounts.policies.into());
-        let removed = removed.into();
-        versioned(Report { dry_run: args.dry_run, before, removed, components, policies })
+        versioned(Report {
+            dry_run: args.dry_run,
+            before,
+            removed: removed.into(),
+            components: amounts.components.into(),
+            policies: amounts.policies.into(),
+            native: amounts.native.into(),
+        })
     };
     match printer.format() {
         OutputFormat::Table => {
             let did = if args.dry_run { "would remove" } else { "removed" };
             printer.line(format!("{did} {}", removed_text(&removed)));
             printer.line(format!("{did} {}", kept_text(&amounts)));
+            printer.line(format!("{did} {}", native_text(amounts.native)));
         }
         OutputFormat::Json => printer.json(&report()),
         OutputFormat::Ndjson => printer.json_line(&report()),
@@ -102,7 +116,7 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
 
 /// `2 components, 1 policy, 3 MiB`.
 fn kept_text(removed: &RemovedKept) -> String {
-    let RemovedKept { components, policies } = removed;
+    let RemovedKept { components, policies, native: _ } = removed;
     let policies_text = match policies.count {
         1 => "1 policy".to_owned(),
         many => format!("{many} policies"),
@@ -112,6 +126,12 @@ fn kept_text(removed: &RemovedKept) -> String {
         human::count(components.count, "component"),
         human::bytes(components.bytes + policies.bytes)
     )
+}
+
+/// `12 files of native code, 80 MiB`.
+fn native_text(removed: CachedFiles) -> String {
+    let files = human::count(removed.count, "file");
+    format!("{files} of native code, {}", human::bytes(removed.bytes))
 }
 
 /// `3 runs, 120 events, 12 KiB; kept 1 run that is still needed`.

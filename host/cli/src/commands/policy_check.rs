@@ -10,7 +10,8 @@ use taskrun_journal::store::StoreError;
 use taskrun_policy::{AgentPolicy, Policy, Upgrade};
 use taskrun_runtime::{Loader, RunRules, Storage, check_models, check_subscribers, runs_by_pin};
 
-use super::agent::{AgentCheck, check_one, summary};
+use super::agent::{LoadCheck, check_one, summary};
+use super::policy_tools::{check_unlisted, unusable};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -26,6 +27,8 @@ struct Report {
     policy: PathBuf,
     ok: bool,
     agents: Vec<AgentReport>,
+    /// Those that no agent lists.
+    tools: Vec<LoadCheck>,
     gone: Vec<GoneAgent>,
 }
 
@@ -33,7 +36,7 @@ struct Report {
 #[derive(Serialize)]
 struct AgentReport {
     #[serde(flatten)]
-    check: AgentCheck,
+    check: LoadCheck,
     #[serde(skip_serializing_if = "Option::is_none")]
     pin: Option<String>,
     #[serde(flatten)]
@@ -90,7 +93,7 @@ pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
 pub(super) struct Checked {
     pub(super) loader: Loader,
     report: Report,
-    /// The fault of the first agent that cannot be used.
+    /// The fault of the first agent or tool that cannot be used.
     pub(super) failure: Option<Box<Failure>>,
 }
 
@@ -130,12 +133,19 @@ pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Che
         first = first.or(failure);
         agents.push(AgentReport { check, pin, runs });
     }
+    let (tools, failure) = check_unlisted(context, &loader).await;
+    first = first.or(failure);
     let gone = open.as_ref().map_or_else(Vec::new, |open| gone(open, loader.policy()));
     let counts = (agents.iter().filter(|agent| !agent.check.ok).count(), agents.len());
     let path = loader.policy().path.clone();
-    let report = Report { policy: path, ok: first.is_none(), agents, gone };
+    let unusable = unusable(&tools);
+    let report = Report { policy: path, ok: first.is_none(), agents, tools, gone };
     let failure = first.map(|first| {
         let mut failure = summary(&first, counts, "check again with `taskrun policy check`");
+        if let Some(tools) = unusable {
+            let agents = std::mem::take(&mut failure.message);
+            failure.message = if counts.0 == 0 { tools } else { format!("{agents}, and {tools}") };
+        }
         if failure.exit == Exit::Denied {
             // No use of a capability was denied: the policy lacks a line.
             failure.exit = Exit::Usage;

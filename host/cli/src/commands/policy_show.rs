@@ -69,6 +69,8 @@ pub(super) struct HostView {
     /// The time for which it has not reported, where its process exists and it does not live.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
+    #[serde(skip)]
+    is_leaving: bool,
 }
 
 /// Shows what is in force, also where the file has a mistake.
@@ -143,6 +145,7 @@ pub(super) fn views(
             since: told.map_or(host.started_at, |told| told.since),
             refused: told.and_then(|told| told.refused.clone()),
             silent_ms: silence.map(millis),
+            is_leaving: host.is_leaving(),
         }
     };
     hosts.iter().map(view).collect()
@@ -191,7 +194,8 @@ impl HostView {
             let silence = human::age(Duration::from_millis(silent_ms));
             format!("; it has not reported for {silence}")
         });
-        format!("process {pid} for {age}, under {file}{refused}{silent}")
+        let leaves = if self.is_leaving { "; it hands its runs over and ends" } else { "" };
+        format!("process {pid} for {age}, under {file}{refused}{silent}{leaves}")
     }
 }
 

@@ -22,7 +22,6 @@ use crate::failure::{Failure, Outcome, agent_failure, engine_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{excerpt_block, human, side_by_side, versioned};
-use crate::place;
 use crate::signals::Interrupts;
 
 /// Lines without a difference around each that has one.
@@ -135,7 +134,7 @@ async fn execute(
     against: Option<&Path>,
     mut interrupts: Interrupts,
 ) -> Outcome {
-    let cache = place::cache_folder();
+    let cache = context.cache_folder();
     let options = ReplayOptions { cache, compile_worker: compile_worker() };
     let engine = ReplayEngine::start(&options).map_err(|error| engine_failure(&error))?;
     let mut steps = Vec::new();

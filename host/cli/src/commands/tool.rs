@@ -105,7 +105,7 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
     let unusable = match check_functions(&agent, &tool, Arc::clone(&port)) {
         Err(error @ (ToolsError::Schema { .. } | ToolsError::OutputSchema { .. })) => Some(error),
         // The functions that there are tell how to correct the list.
-        Err(ToolsError::UnknownFunction { .. }) | Ok(()) => None,
+        Err(ToolsError::UnknownFunction { .. } | ToolsError::Rule { .. }) | Ok(()) => None,
     };
     let shown = ToolView {
         name,

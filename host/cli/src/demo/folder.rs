@@ -142,7 +142,7 @@ impl DemoFolder {
     }
 
     /// Writes a file if it is not there with these bytes: a process that reads it meanwhile, such
-    /// as a host of the last demo, is not disturbed. What is there and is not what the demo wrote
+    /// as a host of the last demo, is not disturbed. A file that has other bytes than the demo wrote
     /// is copied into `copies` before.
     fn refresh(
         &mut self,

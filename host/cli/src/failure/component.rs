@@ -156,6 +156,9 @@ pub(crate) fn tools_hint(error: &ToolsError, agent: &str) -> String {
         ToolsError::UnknownFunction { tool, .. } => {
             format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
         }
+        ToolsError::Rule { key, .. } => {
+            format!("correct `{key}` of [agent.{agent}]; see `taskrun agent show {agent}`")
+        }
         ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => {
             "correct `describe` of the tool and build it again".to_owned()
         }

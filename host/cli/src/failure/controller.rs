@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use taskrun::controller::WAIT_RUNS_MAX;
 use taskrun::error::{ControllerError, LockedWait, NotAnEntry};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::question::AnswerRefusal;
@@ -124,6 +125,9 @@ fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
         "ask" => "name who answers: `answers` of the agent in the policy, or `--answers` of \
                   `taskrun run` where the run is started"
             .to_owned(),
+        "ids" => {
+            format!("wait for them in parts, as with `xargs -n {WAIT_RUNS_MAX} taskrun wait`")
+        }
         "class" => "see `taskrun agent show AGENT`, or leave out --heartbeat".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource};
-use taskrun_policy::{PolicyError, PolicyErrors};
+use taskrun_policy::{PolicyError, PolicyErrors, without_keys};
 use taskrun_runtime::PolicyLoadError;
 
 use super::Failure;
@@ -44,7 +44,7 @@ fn report(errors: &PolicyErrors, fancy: bool) -> String {
     let theme = if fancy { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(100);
     let name = errors.path.display().to_string();
-    let source = Arc::new(NamedSource::new(name, errors.source_text.to_string()));
+    let source = Arc::new(NamedSource::new(name, without_keys(&errors.source_text)));
     let mut text = String::new();
     for error in &errors.errors {
         let problem = Problem { error, source: Arc::clone(&source) };

@@ -48,7 +48,7 @@ pub(crate) fn kept_removal_failure(error: &KeptRemovalError) -> Box<Failure> {
              under back and start one more",
         ),
         KeptRemovalError::Busy => failure("all components stay").because(error).hint("try again"),
-        KeptRemovalError::Blobs(_) | KeptRemovalError::Panicked => {
+        KeptRemovalError::Blobs(_) | KeptRemovalError::Native(_) | KeptRemovalError::Panicked => {
             failure("not all components that nobody needs were removed").because(error)
         }
     }

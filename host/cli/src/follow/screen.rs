@@ -128,7 +128,8 @@ impl Screen {
         self.above(|| self.printer.line(format!("{}{line}", self.indent).trim_end()));
     }
 
-    fn above(&self, print: impl FnOnce()) {
+    /// Prints whole lines above the spinner.
+    pub(crate) fn above(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),

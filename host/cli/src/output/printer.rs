@@ -12,6 +12,7 @@ use tokio::sync::SetOnce;
 use super::escape::{escaped_block, escaped_json, escaped_page};
 use crate::args::{Globals, OutputFormat};
 use crate::failure::{Failure, Outcome};
+use crate::host_log;
 
 /// The pause between two looks whether output still has a reader.
 const READER_LOOK: Duration = Duration::from_millis(250);
@@ -182,8 +183,11 @@ impl Printer {
 
     /// Says something that must be heard.
     pub(crate) fn say(&self, text: impl Display) {
-        // Nobody listens: there is nowhere to say that.
-        writeln!(anstream::stderr(), "{}", escaped_page(&text.to_string())).ok();
+        let line = format!("{}\n", escaped_page(&text.to_string()));
+        if !host_log::say(line.as_bytes()) {
+            // Nobody listens: there is nowhere to say that.
+            anstream::stderr().write_all(line.as_bytes()).ok();
+        }
     }
 }
 

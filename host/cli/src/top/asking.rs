@@ -1,7 +1,9 @@
 //! A question of a run that is asked on the screen. The form that asks it runs in a thread of its
 //! own, which is given lines and whose text is shown.
 
+use std::cell::RefCell;
 use std::io::{self, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use taskrun_journal::ids::RunId;
@@ -20,18 +22,19 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// A question that is asked. Dropping it ends the form without an answer.
 pub(super) struct Asking {
     pub(super) run: RunId,
+    pub(super) item: Item,
     lines: mpsc::Sender<io::Result<String>>,
     text: Arc<watch::Sender<String>>,
     changes: watch::Receiver<String>,
-    form: JoinHandle<io::Result<Option<(String, Answer)>>>,
+    form: JoinHandle<io::Result<Option<Answer>>>,
 }
 
 /// The news of a form.
 pub(super) enum FormNews {
     /// Its text has changed.
     Text,
-    /// It was filled in: the name of the question, and the answer to it.
-    Filled(String, Answer),
+    /// It was filled in.
+    Filled(Answer),
     /// It cannot be filled in.
     Failed,
 }
@@ -42,16 +45,22 @@ impl Asking {
         let (lines, mut typed) = mpsc::channel(AHEAD);
         let (text, changes) = watch::channel(String::new());
         let text = Arc::new(text);
-        let shown = Shown(Arc::clone(&text));
+        let (asked, shown) = (item.clone(), Arc::clone(&text));
         let form = tokio::task::spawn_blocking(move || {
-            let lines = Reader::of(|| typed.blocking_recv().transpose());
-            let answer = Form::new(lines, shown).fill(&item)?;
-            Ok(answer.map(|answer| (item.id().to_owned(), answer)))
+            let written = Rc::<RefCell<String>>::default();
+            let output = FormText(Rc::clone(&written));
+            let lines = Reader::of(|| {
+                // A question is shown as a whole, with the prompt of its line.
+                append(&shown, &written.take());
+                typed.blocking_recv().transpose()
+            });
+            Form::new(lines, output).fill(&asked)
         });
-        Self { run, lines, text, changes, form }
+        Self { run, item, lines, text, changes, form }
     }
 
-    /// The text so far. Its last line is the one that is typed in.
+    /// The text so far; empty until the form waits for its first line. Its last line is the one that
+    /// is typed in.
     pub(super) fn text(&self) -> String {
         self.text.borrow().clone()
     }
@@ -73,19 +82,19 @@ impl Asking {
             biased;
             Ok(()) = self.changes.changed() => FormNews::Text,
             filled = &mut self.form => match filled {
-                Ok(Ok(Some((name, answer)))) => FormNews::Filled(name, answer),
+                Ok(Ok(Some(answer))) => FormNews::Filled(answer),
                 Ok(Ok(None) | Err(_)) | Err(_) => FormNews::Failed,
             }
         }
     }
 }
 
-/// The text of a form as something to write to.
-struct Shown(Arc<watch::Sender<String>>);
+/// The text that a form has written since it waited for a line.
+struct FormText(Rc<RefCell<String>>);
 
-impl Write for Shown {
+impl Write for FormText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        append(&self.0, &String::from_utf8_lossy(bytes));
+        self.0.borrow_mut().push_str(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
     }
 

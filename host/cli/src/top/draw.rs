@@ -9,7 +9,7 @@ use taskrun_journal::time::Timestamp;
 
 use super::lines::{end_of_line, lines};
 use super::rows::{ID_CHARS, Row, short_id};
-use super::view::{Page, View};
+use super::view::{Page, QuestionStage, View};
 use crate::output::escape::escaped_line;
 
 /// The smallest screen on which a run and the keys can be told.
@@ -55,21 +55,32 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, now: Timestamp) {
             *from = (*from).min(lines.len().saturating_sub(usize::from(page.height)));
             draw_lines(frame, page, &lines, *from);
         }
-        Page::Ask { text, up, typed } => draw_question(frame, page, text, up, typed),
+        Page::Ask { text, up, typed } => {
+            let typed = (view.question == QuestionStage::Open).then_some(typed.as_str());
+            draw_question(frame, page, text, up, typed);
+        }
     }
     let dim = Style::new().add_modifier(Modifier::DIM);
     let style = if view.is_said() { bold } else { dim };
     frame.render_widget(Line::styled(view.last_line(), style), keys);
+    view.was_drawn();
 }
 
-/// Draws the form, the line that is typed below it, and the cursor in that.
-fn draw_question(frame: &mut Frame<'_>, area: Rect, text: &str, up: &mut usize, typed: &str) {
+/// Draws the form, and, where keys are its answer, the line that is typed below it with the cursor.
+fn draw_question(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    text: &str,
+    up: &mut usize,
+    typed: Option<&str>,
+) {
     let [above, line] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let (text, prompt) = text.rsplit_once('\n').unwrap_or(("", text));
     let lines = lines(text, above.width);
     let last = lines.len().saturating_sub(usize::from(above.height));
     *up = (*up).min(last);
     draw_lines(frame, above, &lines, last - *up);
+    let Some(typed) = typed else { return };
     let typed = format!("{prompt}{}", escaped_line(typed));
     // The cursor stands behind it.
     let typed = Span::raw(end_of_line(&typed, line.width.saturating_sub(1)));

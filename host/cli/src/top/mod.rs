@@ -34,7 +34,7 @@ use self::calls::Calls;
 use self::draw::draw;
 use self::rows::Row;
 use self::screen::Screen;
-use self::view::{Page, View, Wish};
+use self::view::{Page, QuestionStage, View, Wish};
 use crate::args::{OutputFormat, PsArgs, StatusWord};
 use crate::budget::Trees;
 use crate::commands::{event_line, ps};
@@ -44,6 +44,7 @@ use crate::failure::{Failure, Outcome};
 use crate::follow::supervisor_telling;
 use crate::output::run_details;
 use crate::signals::Interrupts;
+use crate::terminal::has_unread;
 
 /// The pause between two looks at the store: four a second.
 const REFRESH: Duration = Duration::from_millis(250);
@@ -141,6 +142,10 @@ impl Top {
                     // The terminal is gone.
                     Some(Err(_)) | None => Wish::Quit,
                 },
+                () = all_read(), if self.view.question == QuestionStage::Drawn => {
+                    self.view.question = QuestionStage::Open;
+                    Wish::Nothing
+                }
                 of_form = news_of(&mut self.asking) => {
                     news = of_form;
                     Wish::Nothing
@@ -156,7 +161,7 @@ impl Top {
                     continue;
                 }
                 (Wish::Quit, _) => return Ok(Exit::Completed),
-                (_, FormNews::Filled(name, answer)) => self.answer(&name, answer).await,
+                (_, FormNews::Filled(answer)) => self.answer(answer).await,
                 (_, FormNews::Failed) => self.leave_form("the question cannot be asked"),
                 (wish, FormNews::Text) => self.act(wish).await,
             };
@@ -179,15 +184,15 @@ impl Top {
         let asked = self.client.asks(run.as_str()).await?;
         let Some(item) = asked.into_iter().next() else { return Ok(false) };
         self.asking = Some(Asking::new(run.clone(), item));
-        self.view.page = Page::Ask { text: String::new(), up: 0, typed: String::new() };
+        self.view.ask(Page::Ask { text: String::new(), up: 0, typed: String::new() });
         Ok(true)
     }
 
     /// Gives an answer, and asks what else the run asks. A person who is refused is told why.
-    async fn answer(&mut self, name: &str, answer: Answer) -> Outcome<Option<String>> {
+    async fn answer(&mut self, answer: Answer) -> Outcome<Option<String>> {
         self.view.page = Page::Runs;
-        let Some(Asking { run, .. }) = self.asking.take() else { return Ok(None) };
-        let answered = self.client.answer(run.as_str(), Some(name), answer).await?;
+        let Some(Asking { run, item, .. }) = self.asking.take() else { return Ok(None) };
+        let answered = self.client.answer_shown(run.as_str(), &item, answer).await?;
         if self.ask(&run).await? {
             return Ok(None);
         }
@@ -311,6 +316,13 @@ impl Top {
             *text = details(&self.context, &self.client, id).await?;
         }
         Ok(())
+    }
+}
+
+/// Returns when everything that was typed by now has been read. The keys are read by others.
+async fn all_read() {
+    while has_unread() {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -19,7 +19,7 @@ use taskrun_policy::Policy;
 use super::calls::{Calls, Tool};
 use super::draw::draw;
 use super::rows::Row;
-use super::view::{Page, View, Wish};
+use super::view::{Page, QuestionStage, View, Wish};
 
 const NOW: Timestamp = Timestamp(1_767_225_600_000);
 const POLICY: &str = "[agent.a]\ncomponent = \"c.wasm\"\nbudget = { turns = 20, tokens = 1000 }\n";
@@ -75,6 +75,17 @@ fn drawn(view: &mut View, size: (u16, u16)) -> Vec<String> {
         text.trim_end().to_owned()
     };
     cells.map(line).collect()
+}
+
+/// Draws a question that is asked, and lets keys answer it.
+fn open(view: &mut View, size: (u16, u16)) {
+    drawn(view, size);
+    assert_eq!(view.question, QuestionStage::Drawn, "it is on the screen");
+    view.question = QuestionStage::Open;
+}
+
+fn form(text: &str) -> Page {
+    Page::Ask { text: text.to_owned(), up: 0, typed: String::new() }
 }
 
 #[test]
@@ -197,11 +208,13 @@ fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
     assert_eq!(view.key(key(KeyCode::Char('a'))), Wish::Answer(id(1)));
     // Asked, and refused with any key but one.
     assert_eq!(view.key(key(KeyCode::Char('c'))), Wish::Nothing);
+    open(&mut view, (80, 6));
     let question = "y cancels 0197a0000000700080 and all beneath it, any other key does not";
     assert_eq!(drawn(&mut view, (80, 6))[5], question);
     assert_eq!(drawn(&mut view, (40, 6))[5], question[..40]);
     assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Nothing, "that is no yes");
     view.key(key(KeyCode::Char('c')));
+    open(&mut view, (80, 6));
     assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id(1)));
     assert_eq!(view.key(key(KeyCode::Enter)), Wish::Look);
     view.page = Page::Run { text: "a run".to_owned(), from: 0 };
@@ -228,13 +241,48 @@ fn on_a_screen_that_is_too_small_only_leaving_means_something() {
         }
         assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Quit);
     }
-    view.page = Page::Ask { text: "Which?\n> ".to_owned(), up: 0, typed: String::new() };
+    assert_eq!(view.question, QuestionStage::New, "it was not seen");
+    view.ask(form("Which?\n> "));
+    open(&mut view, (40, 6));
+    drawn(&mut view, (39, 6));
     view.paste("unseen");
     drawn(&mut view, (40, 6));
     assert_eq!(view.key(key(KeyCode::Enter)), Wish::Send(String::new()));
     view.page = asks;
     let id = view.rows[0].id.clone();
     assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id));
+}
+
+#[test]
+fn a_key_from_before_a_question_was_on_the_screen_is_no_answer_to_it() {
+    let mut view = view(vec![Row::of(&run(1, "one"), None, None, None, NOW)]);
+    let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+    let id = view.rows[0].id.clone();
+    // The prompt, for which programs wait, comes when all keys from before were read.
+    let answers = |view: &mut View, prompt: &str| {
+        assert!(!drawn(view, (80, 6)).concat().contains(prompt));
+        for code in [KeyCode::Char('y'), KeyCode::Enter, KeyCode::Esc] {
+            assert_eq!(view.key(key(code)), Wish::Nothing, "{code:?}");
+        }
+        view.paste("y");
+        open(view, (80, 6));
+        assert!(drawn(view, (80, 6)).concat().contains(prompt));
+    };
+    view.key(key(KeyCode::Char('c')));
+    assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Nothing);
+    answers(&mut view, "any other key does not");
+    assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id));
+    // A form that has said nothing yet is not on the screen.
+    view.ask(form(""));
+    drawn(&mut view, (80, 6));
+    assert_eq!(view.question, QuestionStage::New);
+    view.page = form("Call it again?\ny/n> ");
+    answers(&mut view, "y/n>");
+    view.key(key(KeyCode::Char('n')));
+    assert_eq!(view.key(key(KeyCode::Enter)), Wish::Send("n".to_owned()));
+    // The next question is another one.
+    view.ask(form("And this?\ny/n> "));
+    answers(&mut view, "y/n>");
 }
 
 #[test]
@@ -250,7 +298,8 @@ fn the_selected_run_stays_selected_while_the_order_changes() {
 #[test]
 fn what_is_typed_and_pasted_is_a_line() {
     let mut view = view(Vec::new());
-    view.page = Page::Ask { text: "Which?\n> ".to_owned(), up: 0, typed: String::new() };
+    view.ask(form("Which?\n> "));
+    open(&mut view, (60, 8));
     let key = |code, modifiers| KeyEvent::new(code, modifiers);
     let plain = |code| key(code, KeyModifiers::NONE);
     view.paste("two\r\nlines\n");
@@ -276,7 +325,8 @@ fn a_long_form_and_a_long_run_are_scrolled_within_their_text() {
     let text: String = (0..30).map(|number| format!("line {number}\n")).collect();
     let mut view = view(Vec::new());
     let plain = |code| KeyEvent::new(code, KeyModifiers::NONE);
-    view.page = Page::Ask { text: format!("{text}> "), up: 0, typed: String::new() };
+    view.ask(form(&format!("{text}> ")));
+    open(&mut view, (60, 10));
     assert_eq!(
         drawn(&mut view, (60, 10))[2..9].concat(),
         "line 24line 25line 26line 27line 28line 29>"

@@ -20,6 +20,8 @@ pub(super) struct View {
     pub(super) more: bool,
     pub(super) selected: Option<RunId>,
     pub(super) page: Page,
+    /// The stage of the question that is on the page, if one is.
+    pub(super) question: QuestionStage,
     /// Said below the rows until the next key.
     pub(super) message: Option<String>,
     /// The reason why the rows are not those of now.
@@ -40,6 +42,18 @@ pub(super) enum Page {
     /// A question of a run: the text of its form, how many lines above its end it is looked at, and
     /// the line that is being typed.
     Ask { text: String, up: usize, typed: String },
+}
+
+/// The stage of a question on the screen. Keys from before it was there to be seen are no answer
+/// to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum QuestionStage {
+    /// It is not on the screen.
+    New,
+    /// It is, but for the prompt. Some keys from before may not be read yet.
+    Drawn,
+    /// Keys are its answer.
+    Open,
 }
 
 /// The meaning of a key.
@@ -69,6 +83,7 @@ impl View {
             more: false,
             selected: None,
             page: Page::Runs,
+            question: QuestionStage::New,
             message: None,
             trouble: None,
             is_too_small: false,
@@ -83,6 +98,29 @@ impl View {
         if !is_shown {
             self.selected = self.rows.first().map(|row| row.id.clone());
         }
+    }
+
+    /// Shows a page on which something is asked.
+    pub(super) fn ask(&mut self, page: Page) {
+        (self.page, self.question) = (page, QuestionStage::New);
+    }
+
+    /// The page stands on the screen.
+    pub(super) fn was_drawn(&mut self) {
+        let is_asked = match &self.page {
+            Page::Cancel(_) => true,
+            Page::Ask { text, .. } => !text.is_empty(),
+            Page::Runs | Page::Run { .. } => false,
+        };
+        if is_asked && self.question == QuestionStage::New {
+            self.question = QuestionStage::Drawn;
+        }
+    }
+
+    /// True if a question is on the page to which keys are no answer yet.
+    fn is_early(&self) -> bool {
+        let asks = matches!(self.page, Page::Cancel(_) | Page::Ask { .. });
+        asks && self.question != QuestionStage::Open
     }
 
     /// The row that is selected.
@@ -106,6 +144,9 @@ impl View {
         // What other keys are about is not seen.
         if self.is_too_small {
             return if key.code == KeyCode::Char('q') { Wish::Quit } else { Wish::Nothing };
+        }
+        if self.is_early() {
+            return Wish::Nothing;
         }
         self.message = None;
         match &mut self.page {
@@ -174,10 +215,10 @@ impl View {
     }
 
     fn insert(&mut self, text: &str) {
-        let Page::Ask { typed, .. } = &mut self.page else { return };
-        if self.is_too_small {
+        if self.is_too_small || self.is_early() {
             return;
         }
+        let Page::Ask { typed, .. } = &mut self.page else { return };
         if typed.len() + text.len() < ANSWER_BYTES_MAX {
             typed.push_str(text);
         } else {
@@ -193,7 +234,7 @@ impl View {
     fn about_run(&mut self, code: KeyCode) -> Wish {
         let Some(id) = self.selected.clone() else { return Wish::Nothing };
         if code == KeyCode::Char('c') {
-            self.page = Page::Cancel(id);
+            self.ask(Page::Cancel(id));
             return Wish::Nothing;
         }
         match code {
@@ -228,7 +269,14 @@ impl View {
         match (&self.page, &self.message, &self.trouble) {
             (Page::Cancel(id), _, _) => {
                 let id = short_id(id);
-                format!("y cancels {id} and all beneath it, any other key does not")
+                match self.question {
+                    QuestionStage::Open => {
+                        format!("y cancels {id} and all beneath it, any other key does not")
+                    }
+                    QuestionStage::New | QuestionStage::Drawn => {
+                        format!("cancel {id} and all beneath it?")
+                    }
+                }
             }
             (_, Some(message), _) | (_, None, Some(message)) => excerpt(message, MESSAGE_CHARS_MAX),
             (Page::Runs, None, None) => {

@@ -18,7 +18,7 @@ use crate::status::{BlockedOn, Status, StopReason};
 use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
-pub use adopt::{AdoptRefusal, adopt, adopted};
+pub use adopt::{AdoptRefusal, adopt, adopted, check_adoptable};
 pub use entry::{EntryOutcome, acknowledge, end_with_batch, said, take};
 pub use pause::{PauseRefusal, inject, over, pause, resume, wake};
 

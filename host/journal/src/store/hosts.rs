@@ -37,15 +37,17 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError>;
 
-    /// The hosts that live: their process exists and their heart beat within their lease.
+    /// The hosts that live and take runs up: their process exists, their heart beat within their
+    /// lease, and they are not leaving ([`Host::is_leaving`]).
     ///
     /// # Errors
     /// [`StoreError`].
     async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
 
-    /// The hosts whose process exists, in the order of their ids: those that live, and those that
-    /// stand still or cannot write, which may go on at any time. For people who look: who executes
-    /// runs and whose runs are taken over does not follow from this list.
+    /// The hosts whose process exists, in the order of their ids: those that live, those that are
+    /// leaving, and those that stand still or cannot write, which may go on at any time. For people
+    /// who look, and for whoever ends cancellations that a host does not hear: who takes up runs
+    /// and whose runs are taken over does not follow from this list.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -118,7 +120,7 @@ pub struct Host {
     pub subscribers: Arc<BTreeSet<String>>,
     /// When it began.
     pub started_at: Timestamp,
-    /// Runs that it executes at once.
+    /// Runs that it executes at once; 0 once it is leaving.
     pub slots: u32,
     /// After what silence it counts as dead.
     pub lease: Duration,
@@ -139,6 +141,13 @@ impl Host {
     #[must_use]
     pub fn ready(&self) -> Ready {
         Ready::Named(Arc::clone(&self.agents))
+    }
+
+    /// True if it takes nothing up any more: it was told to end, and lives until it has handed over
+    /// what it executes.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.slots == 0
     }
 
     /// True if it executes this run, as far as the names of agents tell.

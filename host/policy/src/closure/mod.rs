@@ -186,6 +186,8 @@ fn content(
         conversation,
         engine: stated_engine,
         ask,
+        // They stand in the rules that name them.
+        named_functions: _,
         on_missing_fields,
         // Of the policy as it is now.
         upgrade: _,

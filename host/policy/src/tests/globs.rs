@@ -234,6 +234,34 @@ fn a_pattern_that_covers_another_matches_all_that_it_matches() {
 }
 
 #[test]
+fn a_denial_that_leaves_nothing_of_a_pattern_means_all_that_it_matches() {
+    let paths = paths();
+    for ours in PATTERNS {
+        for theirs in PATTERNS {
+            let (our, their) = (glob(ours), glob(theirs));
+            if our.denies_all_of(&their) {
+                for path in &paths {
+                    let matches = their.matches(&split_path(path).expect("a path"));
+                    assert!(our.denies(&asked(path)) || !matches, "{ours} {theirs} {path}");
+                }
+            }
+        }
+    }
+    for (ours, theirs) in [
+        ("Docs/**", "docs/**"),
+        ("DOCS/*.md", "docs/a.MD"),
+        ("\u{c9}t\u{e9}", "e\u{301}T\u{c9}"),
+        ("docs", "docs."),
+    ] {
+        assert!(glob(ours).denies_all_of(&glob(theirs)), "{ours} {theirs}");
+        assert!(!glob(ours).covers(&glob(theirs)), "{ours} {theirs}");
+    }
+    for (ours, theirs) in [("Docs/*", "docs/**"), ("Docs", "doc"), ("*", "**"), ("a", "*")] {
+        assert!(!glob(ours).denies_all_of(&glob(theirs)), "{ours} {theirs}");
+    }
+}
+
+#[test]
 fn only_plain_folders_are_directories() {
     let cases = [
         ("**", Some("")),

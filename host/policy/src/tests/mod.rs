@@ -16,6 +16,7 @@ mod globs;
 mod host_tools;
 mod models;
 mod money;
+mod named_functions;
 mod policies;
 mod subscribers;
 mod timeouts;

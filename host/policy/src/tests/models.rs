@@ -189,6 +189,7 @@ fn settings_that_the_host_makes_itself_are_refused_in_their_place_without_their_
         ("headers = { x = 1 }", "1"),
         ("headers = { x = \"a\", X = \"s3cret\" }", "x"),
         ("query = { key = \"s3cret\" }", "key"),
+        ("base_url = \"https://a.example/v1?key=s3cret\"", "\"https://a.example/v1?key=s3cret\""),
         ("query = { \"a&b\" = \"s3cret\" }", "\"a&b\""),
         ("extra = { model = \"dearer\" }", "model"),
         ("extra = { tools = [] }", "tools"),

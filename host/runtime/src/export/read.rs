@@ -2,20 +2,18 @@
 //! at.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::OFlags;
 use serde::Deserialize;
 use taskrun_journal::artifact::ARTIFACT_BYTES_MAX;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::spec::RunSpec;
-use taskrun_store::Blobs;
+use taskrun_store::{Blobs, open_regular_file};
 
 use super::{
     ARTIFACTS, BEFORE, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX,
@@ -62,14 +60,12 @@ impl Export {
     /// # Errors
     /// [`ExportError`]; of a reading that is given up it says nothing about the file.
     pub fn open_unless(path: &Path, given_up: &AtomicBool) -> Result<Self, ExportError> {
-        let failed = |source| ExportError::Io { path: path.to_owned(), source };
-        // A pipe would have its reader wait for a writer.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(Reading { path, given_up }.fault("it is no file"));
+        let reading = Reading { path, given_up };
+        match open_regular_file(path) {
+            Ok(Some((file, _))) => reading.read(file),
+            Ok(None) => Err(reading.fault("it is no file")),
+            Err(source) => Err(ExportError::Io { path: path.to_owned(), source }),
         }
-        Reading { path, given_up }.read(file)
     }
 
     /// The run that it is of, and its contents.

@@ -151,6 +151,7 @@ fn continuation(id: &str) -> Box<Continuation> {
         tool_calls: 0,
         ran_ms: 0,
         usage: Usage::default(),
+        is_final: false,
         reply: Reply::default(),
     })
 }

@@ -64,7 +64,7 @@ impl Folder {
 
     /// Removes what is older than a day, and says which of these are left.
     fn left<const N: usize>(&self, needed: Needed, open: &[Pins], names: [&str; N]) -> [bool; N] {
-        remove(&self.blobs, needed, (DAY, false), || Ok(open.to_vec())).expect("removes");
+        remove((&self.blobs, None), needed, (DAY, false), || Ok(open.to_vec())).expect("removes");
         names.map(|name| self.component(name).exists())
     }
 }
@@ -116,7 +116,7 @@ fn nothing_goes_where_it_is_not_known_what_an_open_run_needs() {
     ];
     for damage in damages {
         damage(folder.snapshot(&pin));
-        let removed = remove(&folder.blobs, Needed::default(), (DAY, false), open);
+        let removed = remove((&folder.blobs, None), Needed::default(), (DAY, false), open);
         assert!(matches!(removed, Err(KeptRemovalError::Unknown { .. })), "{removed:?}");
         assert!(folder.component("own").exists() && folder.component("nobodys").exists());
     }
@@ -179,7 +179,8 @@ fn no_component_of_an_accepted_run_goes_however_acceptance_and_removal_meet() {
                 let open = open.lock().expect("a lock");
                 Ok(open.iter().map(|pin| pins(&[pin])).collect())
             };
-            let did = remove(&folder.blobs, Needed::default(), (Duration::ZERO, false), of_now);
+            let did =
+                remove((&folder.blobs, None), Needed::default(), (Duration::ZERO, false), of_now);
             removed += did.expect("removes").components.count;
         }
     });

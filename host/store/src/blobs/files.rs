@@ -16,16 +16,26 @@ pub(super) const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Time since the last change of a folder after which it is on the disk, as far as anybody can tell.
 pub(super) const SYNCED_AFTER: Duration = Duration::from_secs(60);
 
-/// Opens a regular file without waiting: a pipe would have its reader wait for a writer.
-pub(super) fn open_regular(path: &Path, limit: u64) -> Result<File, BlobError> {
-    let failed = |source| BlobError::Io { path: path.to_owned(), source };
+/// Opens a regular file without waiting, and gives its length: a pipe would have its reader wait for a
+/// writer. `None` if it is of another kind.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn open_regular_file(path: &Path) -> io::Result<Option<(File, u64)>> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    match (meta.is_file(), meta.len() > limit) {
-        (false, _) => Err(BlobError::NotAFile { path: path.to_owned() }),
-        (true, true) => Err(BlobError::TooLarge { path: path.to_owned(), limit }),
-        (true, false) => Ok(file),
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    Ok(meta.is_file().then_some((file, meta.len())))
+}
+
+/// The same for a file of at most so many bytes.
+pub(super) fn open_regular(path: &Path, limit: u64) -> Result<File, BlobError> {
+    let at = || path.to_owned();
+    match open_regular_file(path) {
+        Ok(Some((_, bytes))) if bytes > limit => Err(BlobError::TooLarge { path: at(), limit }),
+        Ok(Some((file, _))) => Ok(file),
+        Ok(None) => Err(BlobError::NotAFile { path: at() }),
+        Err(source) => Err(BlobError::Io { path: at(), source }),
     }
 }
 

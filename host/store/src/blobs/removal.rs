@@ -121,6 +121,13 @@ impl Blobs {
 }
 
 impl BlobRemoval<'_> {
+    /// The age of a file of this time, by the clock of the file system; one of a time that is still
+    /// to come is young.
+    #[must_use]
+    pub fn age(&self, at: SystemTime) -> Duration {
+        self.now.duration_since(at).unwrap_or_default()
+    }
+
     /// Removes the blobs that are needed by nobody and that nobody has wanted for this long; with
     /// `dry_run` it says which those are, and removes nothing.
     ///
@@ -160,9 +167,7 @@ impl BlobRemoval<'_> {
     ) -> Result<RemovedBlobs, BlobError> {
         let mut removed = RemovedBlobs::default();
         for (blob, path) in unneeded {
-            // One of a time that is still to come is young.
-            let age = self.now.duration_since(blob.renewed_at).unwrap_or_default();
-            if age <= older_than {
+            if self.age(blob.renewed_at) <= older_than {
                 continue;
             }
             if !dry_run {

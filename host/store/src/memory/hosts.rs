@@ -32,7 +32,8 @@ impl Hosts for MemoryStore {
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
-        Ok(self.lock().hosts.values().cloned().collect())
+        let state = self.lock();
+        Ok(state.hosts.values().filter(|host| !host.is_leaving()).cloned().collect())
     }
 
     async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError> {

@@ -195,11 +195,16 @@ impl Outbox {
         }
     }
 
-    /// The report of a run of which another one was told is delivered, whatever becomes of that one.
-    pub(super) fn deliver(&mut self, run: &RunId) {
-        if self.state_of(run) == Some(ReportState::Taken) {
-            self.change(run, |row| row.report.state = ReportState::Delivered);
+    /// The reports of which a run was told are delivered, whatever becomes of it.
+    pub(super) fn deliver(&mut self, taker: &RunId) {
+        for run in self.taken.get(taker).cloned().unwrap_or_default() {
+            self.change(&run, |row| row.report.state = ReportState::Delivered);
         }
+    }
+
+    /// True if the report of a run is pending.
+    pub(super) fn is_pending(&self, run: &RunId) -> bool {
+        self.state_of(run) == Some(ReportState::Pending)
     }
 
     /// True if a host is to look for the report of a run.

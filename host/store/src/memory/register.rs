@@ -90,7 +90,7 @@ impl Register for State {
     }
 
     fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Infallible> {
-        let hosts = self.hosts.values().filter(|host| host.executes(spec));
+        let hosts = self.hosts.values().filter(|host| !host.is_leaving() && host.executes(spec));
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
         let load = |host: &Host| {
             let ready = host.ready();

@@ -41,7 +41,7 @@ impl State {
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || self.is_beneath_open(run)
                 || spec.entries.iter().any(|id| self.is_open(id))
-                || self.is_continued_by_open(run)
+                || self.is_needed_by_continuation(run)
                 || self.is_outcome_needed(run)
                 || self.dispatches.is_open(id)
             {
@@ -84,17 +84,24 @@ impl State {
         false
     }
 
-    /// True if a run is continued by one that is open, or that such a one continues.
-    fn is_continued_by_open<'r>(&'r self, mut run: &'r Run) -> bool {
-        while run.spec.autonomy.is_some() {
-            let key = (run.spec.tenant.clone(), schedule::continuation_key(run.id()));
+    /// True if an open run continues the first one of a run's tree, or one that continues that, and
+    /// needs the run: it is that first one, or its consumption stands in the record of none of those
+    /// that continue, or nobody was told of it.
+    fn is_needed_by_continuation(&self, run: &Run) -> bool {
+        let is_first = *run.id() == run.spec.root_run_id;
+        let stays = is_first || self.outbox.is_pending(run.id());
+        let (mut before, mut counts) = (&run.spec.root_run_id, self.lists.counts(run));
+        // However many continue that one: the others are not asked about what none of them needs.
+        while stays || counts {
+            let key = (run.spec.tenant.clone(), schedule::continuation_key(before));
             let Some(next) = self.keys.get(&key).and_then(|(_, id)| self.runs.get(id)) else {
-                break;
+                return false;
             };
-            run = &next.run;
-            if !run.status().is_terminal() {
-                return true;
+            counts &= next.run.state.rounds.continued.is_none();
+            if !next.run.status().is_terminal() {
+                return stays || counts;
             }
+            before = next.run.id();
         }
         false
     }

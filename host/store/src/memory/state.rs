@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::checkpoint::Settled;
+use taskrun_journal::checkpoint::{Settled, ends_round};
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::Lane;
@@ -248,6 +248,9 @@ impl State {
             self.keep_artifacts(append.run.id(), &append.artifacts);
             let settled: Vec<RunId> = Settled::in_events(&append.events).cloned().collect();
             let root = append.run.spec.root_run_id.clone();
+            if ends_round(&append.events) {
+                self.outbox.deliver(append.run.id());
+            }
             self.replace(Arc::unwrap_or_clone(append.run), append.events.into_records());
             self.settle_runs(&root, &settled);
             AppendOutcome::Done
@@ -260,10 +263,9 @@ impl State {
         }
     }
 
-    /// Has runs that ended count no longer in the tree of this root, and their reports be delivered.
+    /// Has runs that ended count no longer in the tree of this root.
     fn settle_runs(&mut self, root: &RunId, runs: &[RunId]) {
         for id in runs {
-            self.outbox.deliver(id);
             let entry = self.runs.get(id).filter(|entry| entry.run.status().is_terminal());
             if let Some(entry) = entry.filter(|entry| entry.run.spec.root_run_id == *root) {
                 self.lists.settle(&entry.run);

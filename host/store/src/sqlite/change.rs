@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::checkpoint::Settled;
+use taskrun_journal::checkpoint::{Settled, ends_round};
 use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::hold::{Hold, Lane};
@@ -54,6 +54,8 @@ pub(crate) struct AppendRow {
     reports: Option<ReportsTaken>,
     /// The runs that the events leave behind.
     settled: Vec<RunId>,
+    /// True if they end a round of the run.
+    ends_round: bool,
 }
 
 impl AppendRow {
@@ -71,6 +73,7 @@ impl AppendRow {
             artifacts: append.artifacts.clone(),
             reports: append.reports.clone(),
             settled: Settled::in_events(&append.events).cloned().collect(),
+            ends_round: ends_round(&append.events),
         }
     }
 
@@ -120,6 +123,9 @@ impl AppendRow {
             }
             let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
             settled::settle(db, &spec.root_run_id, &self.settled)?;
+            if self.ends_round {
+                outbox::deliver(db, present.no)?;
+            }
             for artifact in &self.artifacts {
                 artifacts::keep(db, present.no, &spec.tenant, artifact)?;
             }

@@ -168,9 +168,10 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
     Ok(rows.into_iter().map(look).collect())
 }
 
-/// The hosts that live.
+/// The hosts that live, and take runs up.
 pub(crate) fn living(db: &Connection, locks: &Locks) -> Result<Vec<Host>, Fault> {
-    let living = listed(db, locks)?.into_iter().filter(|listed| listed.lives);
+    let listed = listed(db, locks)?.into_iter();
+    let living = listed.filter(|listed| listed.lives && !listed.host.is_leaving());
     Ok(living.map(|listed| listed.host).collect())
 }
 

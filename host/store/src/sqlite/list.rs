@@ -80,7 +80,7 @@ pub(crate) fn page(
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page, Fault> {
-    let mut found = first(db, scope, filter, after, limit.saturating_add(1))?;
+    let mut found = find_first(db, scope, filter, after, limit.saturating_add(1))?;
     let more = found.len() > limit;
     found.truncate(limit);
     let next = match found.last() {
@@ -108,7 +108,7 @@ pub(crate) fn ended(
 ) -> Result<Vec<EndedRun>, Fault> {
     let Some(filter) = filter.of_ended() else { return Ok(Vec::new()) };
     let mut ends = Vec::new();
-    for (_, id, no, last_pos) in first(db, scope, &filter, None, ENDS_MAX)? {
+    for (_, id, no, last_pos) in find_first(db, scope, &filter, None, ENDS_MAX)? {
         let place = if last_pos > 0 { last_pos } else { last_place(db, &id, no)? };
         ends.push((place, id, no));
     }
@@ -129,7 +129,7 @@ fn last_place(db: &Connection, id: &str, no: i64) -> Result<u64, Fault> {
 }
 
 /// The first runs that fit, in the order of a page.
-fn first(
+fn find_first(
     db: &Connection,
     scope: &Scope,
     filter: &ListFilter,
@@ -192,7 +192,7 @@ impl Tree {
 
 fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
     let Some(root) = &filter.root_run_id else { return Ok(None) };
-    let number = trees::number(db, root)?;
+    let number = trees::find_number(db, root)?;
     Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), Tree::Number)))
 }
 

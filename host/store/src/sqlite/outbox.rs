@@ -197,14 +197,19 @@ pub(super) fn take(db: &Connection, taker: i64, taken: &ReportsTaken) -> Result<
     Ok(())
 }
 
-/// The report of a run of which another one was told is delivered, whatever becomes of that one.
-pub(super) fn deliver(db: &Connection, run: &RunId) -> Result<(), Fault> {
+/// The reports of which a run was told are delivered, whatever becomes of it.
+pub(super) fn deliver(db: &Connection, taker: i64) -> Result<(), Fault> {
     let mut deliver = db.prepare_cached(
-        "UPDATE outbox SET state = ?2
-         WHERE run = (SELECT no FROM runs WHERE id = ?1) AND state = ?3",
+        "UPDATE outbox INDEXED BY outbox_taken SET state = ?2 WHERE taken_by = ?1 AND state = 1",
     )?;
-    deliver.execute(params![run.as_str(), DELIVERED, TAKEN])?;
+    deliver.execute([taker, DELIVERED])?;
     Ok(())
+}
+
+/// True if the report of a run is pending.
+pub(super) fn is_pending(db: &Connection, no: i64) -> Result<bool, Fault> {
+    let mut pending = db.prepare_cached("SELECT 1 FROM outbox WHERE run = ?1 AND state = ?2")?;
+    Ok(pending.exists([no, PENDING])?)
 }
 
 /// True if the report of a run is pending and a host is to look for it.

@@ -138,7 +138,7 @@ fn candidates_of(
         let kept = is_ancestor_of_open(db, row, open_ancestors)?
             || is_beneath_open(db, row)?
             || dispatches::is_open(db, row.get(1)?)?
-            || is_needed(db, row.get(1)?)?;
+            || is_needed(db, row)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -159,11 +159,16 @@ fn is_ancestor_of_open(
     Ok(ancestors.contains(&id))
 }
 
+/// True for a run that counts in its tree.
+fn counts(row: &Row<'_>) -> Result<bool, Fault> {
+    Ok(row.get::<_, Option<i64>>(2)?.is_none_or(|tree| tree >= 0))
+}
+
 /// True if a run above this one is open, which may want its result, and to whose budget it counts.
 /// One that counts no longer in its tree is needed by nobody there: its use stands in the record of
 /// the run that left it behind.
 fn is_beneath_open(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
-    if row.get::<_, Option<i64>>(2)?.is_some_and(|tree| tree < 0) {
+    if !counts(row)? {
         return Ok(false);
     }
     let Some(parent) = row.get::<_, Option<String>>(4)? else { return Ok(false) };
@@ -178,8 +183,9 @@ fn is_beneath_open(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
 }
 
 /// True if somebody is to be told of the outcome of a run, or the run is a batch one of whose entries
-/// is open, or an open run continues it. One that is damaged is not asked.
-fn is_needed(db: &Connection, no: i64) -> Result<bool, Fault> {
+/// is open, or an open run that continues another one needs it. One that is damaged is not asked.
+fn is_needed(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
+    let no = row.get(1)?;
     let run = match run_by_number(db, no) {
         Ok(run) => run,
         Err(Fault::Damaged(_)) => return Ok(false),
@@ -194,25 +200,37 @@ fn is_needed(db: &Connection, no: i64) -> Result<bool, Fault> {
             return Ok(true);
         }
     }
-    is_continued_by_open(db, run)
+    is_needed_by_continuation(db, (no, counts(row)?), &run)
 }
 
-/// True if a run is continued by one that is open, or that such a one continues.
-fn is_continued_by_open(db: &Connection, mut run: Run) -> Result<bool, Fault> {
-    let mut next =
+/// True if an open run continues the first one of a run's tree, or one that continues that, and
+/// needs the run: it is that first one, or its consumption stands in the record of none of those
+/// that continue, or nobody was told of it.
+pub(super) fn is_needed_by_continuation(
+    db: &Connection,
+    (no, mut counts): (i64, bool),
+    run: &Run,
+) -> Result<bool, Fault> {
+    let mut by_key =
         db.prepare_cached("SELECT run FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
-    while run.spec.autonomy.is_some() {
-        let key = schedule::continuation_key(run.id());
-        let no = next.query_row(params![run.spec.tenant, key], |row| row.get(0)).optional()?;
-        let Some(no) = no else { break };
-        run = match run_by_number(db, no) {
-            Ok(run) => run,
-            Err(Fault::Damaged(_)) => break,
+    let is_first = *run.id() == run.spec.root_run_id;
+    let stays = is_first || outbox::is_pending(db, no)?;
+    let mut before = run.spec.root_run_id.clone();
+    // However many continue that one: the others are not asked about what none of them needs.
+    while stays || counts {
+        let key = schedule::continuation_key(&before);
+        let found = by_key.query_row(params![run.spec.tenant, key], |row| row.get(0)).optional()?;
+        let Some(found) = found else { return Ok(false) };
+        let next = match run_by_number(db, found) {
+            Ok(next) => next,
+            Err(Fault::Damaged(_)) => return Ok(false),
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         };
-        if !run.status().is_terminal() {
-            return Ok(true);
+        counts &= next.state.rounds.continued.is_none();
+        if !next.status().is_terminal() {
+            return Ok(stays || counts);
         }
+        before = next.id().clone();
     }
     Ok(false)
 }

@@ -5,21 +5,20 @@ use taskrun_journal::ids::RunId;
 
 use super::fault::Fault;
 use super::schema::TERMINAL;
-use super::{outbox, trees};
+use super::trees;
 
-/// Has runs that ended count no longer in the tree of this root, and their reports be delivered.
+/// Has runs that ended count no longer in the tree of this root.
 pub(super) fn settle(db: &Connection, root: &RunId, runs: &[RunId]) -> Result<(), Fault> {
     if runs.is_empty() {
         return Ok(());
     }
-    let Some(tree) = trees::number(db, root)? else { return Ok(()) };
+    let Some(tree) = trees::find_number(db, root)? else { return Ok(()) };
     let mut leave = db.prepare_cached(
         "UPDATE runs SET tree = -tree WHERE id = ?1 AND tree = ?2 AND status >= ?3",
     )?;
     let mut left = 0;
     for run in runs {
         left += leave.execute(params![run.as_str(), tree, TERMINAL])?;
-        outbox::deliver(db, run)?;
     }
     let left = i64::try_from(left).unwrap_or(i64::MAX);
     db.prepare_cached("UPDATE trees SET runs = runs - ?2 WHERE no = ?1")?.execute([tree, left])?;

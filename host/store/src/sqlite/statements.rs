@@ -13,14 +13,17 @@ use taskrun_journal::event::Event;
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::schedule;
+use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::store::{Idempotency, NewRun};
 use taskrun_journal::time::Timestamp;
 
 use super::change::{AppendRow, MOVE_LABEL, claim};
 use super::create::NewRow;
 use super::definition::{plan, tables_in_memory};
 use super::locks::Locks;
+use super::removal::is_needed_by_continuation;
 use super::row::run_by_id;
 use crate::fixtures::{append, new_run, spec, wish};
 
@@ -78,7 +81,11 @@ fn run(db: &Connection, name: &str) -> Run {
 }
 
 fn creates(db: &Connection, spec: RunSpec) -> usize {
-    let row = NewRow::new(new_run(spec));
+    creates_new(db, new_run(spec))
+}
+
+fn creates_new(db: &Connection, new: NewRun) -> usize {
+    let row = NewRow::new(new);
     let locks = Locks::new(PathBuf::new());
     cost(|| drop(row.create(db, &locks).expect("creates")))
 }
@@ -247,4 +254,59 @@ fn an_end_costs_no_more_beside_a_thousand_reports_that_are_pending() {
 #[test]
 fn an_end_costs_no_more_beside_a_thousand_reports_that_are_due() {
     costs_no_more(due);
+}
+
+/// Adds a run that continues another one, beneath which nothing was open any more.
+fn continues(db: &Connection, name: &str, before: &str) {
+    let continued = Continuation {
+        run: id(before),
+        turns: 0,
+        rounds: 0,
+        tool_calls: 0,
+        ran_ms: 0,
+        usage: Default::default(),
+        is_final: true,
+        reply: Default::default(),
+        due: None,
+    };
+    let new = new_run(RunSpec { continues: Some(Box::new(continued)), ..spec(&id(name)) });
+    let key = schedule::continuation_key(&id(before));
+    let once = Idempotency { key, fingerprint: String::new(), completed_since: None };
+    creates_new(db, NewRun { idempotency: Some(once), ..new });
+}
+
+/// The statements by which it is found that none of so many runs, each of which continues the one
+/// before, needs a run beneath the first one.
+fn asks_continuations(count: usize) -> usize {
+    let db = counted();
+    creates(&db, spec(&id("root")));
+    claims(&db);
+    creates(&db, attached("child"));
+    claims(&db);
+    appends(&db, "child", end());
+    appends(&db, "root", end());
+    let mut before = "root".to_owned();
+    for nth in 0..count {
+        let name = format!("c{nth}");
+        continues(&db, &name, &before);
+        if nth + 1 < count {
+            claims(&db);
+            appends(&db, &name, end());
+        }
+        before = name;
+    }
+    let child = run(&db, "child");
+    let no = db.query_row("SELECT no FROM runs WHERE id = 'child'", [], |row| row.get(0));
+    let no = no.expect("it is there");
+    cost(|| {
+        let is_needed = is_needed_by_continuation(&db, (no, true), &child).expect("reads");
+        assert!(!is_needed, "what it used stands in the record of the first of them");
+    })
+}
+
+#[test]
+fn a_run_that_is_removed_costs_no_more_where_many_continue_the_one_above_it() {
+    let one = asks_continuations(1);
+    assert!(one > 0, "statements are counted");
+    assert_eq!(asks_continuations(20), one);
 }

@@ -18,7 +18,7 @@ use super::schema::{int, status_code, unbits};
 const ALONE: &str = "SELECT no FROM runs WHERE id = ?1 AND tree IS NULL AND no > ?2 LIMIT ?3";
 
 /// The number of the tree of a root; `None` if that is alone in it, or there is no such run.
-pub(crate) fn number(db: &Connection, root: &RunId) -> Result<Option<i64>, Fault> {
+pub(crate) fn find_number(db: &Connection, root: &RunId) -> Result<Option<i64>, Fault> {
     let mut sql = db.prepare_cached("SELECT no FROM trees WHERE root = ?1")?;
     Ok(sql.query_row([root.as_str()], |row| row.get(0)).optional()?)
 }
@@ -30,7 +30,7 @@ pub(crate) fn page(
     after: Option<u64>,
     limit: usize,
 ) -> Result<TreePage, Fault> {
-    let mut numbers = numbers(db, query, after.map_or(0, int), limit.saturating_add(1))?;
+    let mut numbers = read_numbers(db, query, after.map_or(0, int), limit.saturating_add(1))?;
     let more = numbers.len() > limit;
     numbers.truncate(limit);
     let next = numbers.last().filter(|_| more).map(|no| unbits(*no));
@@ -51,13 +51,13 @@ pub(crate) fn page(
 }
 
 /// The numbers of the runs after one, in their order.
-fn numbers(
+fn read_numbers(
     db: &Connection,
     query: &TreeQuery,
     after: i64,
     limit: usize,
 ) -> Result<Vec<i64>, Fault> {
-    let (sql, key) = match number(db, &query.root_run_id)? {
+    let (sql, key) = match find_number(db, &query.root_run_id)? {
         Some(tree) => (of_tree(query.counted_only), Value::Integer(tree)),
         None => (ALONE.to_owned(), Value::Text(query.root_run_id.to_string())),
     };

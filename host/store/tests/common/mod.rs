@@ -124,6 +124,7 @@ pub(crate) fn continuation(run: RunId) -> Continuation {
         tool_calls: 0,
         ran_ms: 0,
         usage: Usage::default(),
+        is_final: false,
         reply: Reply::default(),
         due: None,
     }

@@ -22,7 +22,7 @@ pub(crate) async fn a_host_retires_beside_what_it_cannot_execute(f: &Fixture) {
 pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture) {
     let a = host_of(&host_id("a"), PIN);
     let b = host_of(&host_id("b/../:"), "other");
-    let b = Host { slots: 0, lease: Duration::from_millis(12_345), ..b };
+    let b = Host { slots: 2, lease: Duration::from_millis(12_345), ..b };
     f.store.register(a.clone()).await.expect("registers");
     f.store.register(b.clone()).await.expect("registers");
     assert_eq!(f.store.hosts().await.expect("lists"), [a.clone(), b.clone()]);
@@ -31,6 +31,19 @@ pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture
     assert_eq!(present, [lives(&a), lives(&b)]);
     assert!(f.store.retire(&a.id, Stay::default()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), [b]);
+}
+
+pub(crate) async fn a_host_that_leaves_keeps_its_runs_and_is_not_listed(f: &Fixture) {
+    create(&*f.store, spec("a")).await;
+    let host = host_of(&host_id("leaves"), PIN);
+    f.store.register(host.clone()).await.expect("registers");
+    claim_one(&*f.store, "leaves").await;
+    let leaving = Host { slots: 0, ..host };
+    f.store.register(leaving.clone()).await.expect("registers");
+    assert_eq!(f.store.hosts().await.expect("lists"), []);
+    let present = f.store.present_hosts().await.expect("lists");
+    assert_eq!(present, [PresentHost { host: leaving, silence: None }]);
+    assert!(f.store.orphans(10).await.expect("answers").is_empty(), "it lives");
 }
 
 pub(crate) async fn a_host_that_is_abandoned_is_dead_at_once(f: &Fixture) {

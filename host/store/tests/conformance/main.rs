@@ -108,7 +108,10 @@ promises!(
     a_pending_report_keeps_its_run_while_somebody_can_be_told;
     continuations:
     of_a_run_and_the_one_that_continues_it_the_last_end_is_told,
-    what_was_told_stays_told_when_its_run_is_continued;
+    what_was_told_stays_told_when_its_run_is_continued,
+    what_a_run_was_told_by_the_end_of_a_round_is_told_to_nobody_else,
+    what_ended_beneath_a_run_stays_for_the_one_that_continues_it,
+    of_what_had_ended_when_a_run_was_continued_only_what_is_to_be_told_stays;
     dispatches:
     acceptance_and_end_of_a_run_make_its_dispatches,
     every_end_is_dispatched_once,
@@ -176,6 +179,7 @@ promises!(
     hosts:
     a_host_retires_beside_what_it_cannot_execute,
     hosts_are_listed_from_registration_to_retirement,
+    a_host_that_leaves_keeps_its_runs_and_is_not_listed,
     a_host_that_is_abandoned_is_dead_at_once,
     runs_of_dead_hosts_are_orphans,
     runs_that_need_no_host_are_no_orphans,

@@ -23,7 +23,7 @@ fn delivered(id: &str, parent: &RunSpec) -> RunSpec {
 }
 
 /// The same without a conversation.
-fn told_above(id: &str, parent: &RunSpec) -> RunSpec {
+pub(super) fn told_above(id: &str, parent: &RunSpec) -> RunSpec {
     let delivery = Delivery { above: vec![parent.id.clone()], ..Delivery::default() };
     RunSpec { delivery: Some(delivery), ..child(id, parent) }
 }
@@ -402,8 +402,9 @@ pub(crate) async fn a_run_that_another_leaves_behind_counts_no_longer_and_is_del
     // One that is open counts, whoever says what.
     let round = next(&told.run, 90, 4_000, vec![round_ended(&["a", "c"])]);
     let parent = append(&*f.store, round).await;
-    assert_eq!(state(f, "a").await, Some(ReportState::Delivered));
-    assert_eq!(state(f, "b").await, Some(ReportState::Taken));
+    for id in ["a", "b"] {
+        assert_eq!(state(f, id).await, Some(ReportState::Delivered), "{id}");
+    }
     let (counted, all) = (TreeQuery::counted(&parent.spec), TreeQuery::of(&parent.spec));
     assert_eq!(ids(&runs_of_tree(&*f.store, &counted, 2).await), ["p", "b", "c"]);
     assert_eq!(ids(&runs_of_tree(&*f.store, &all, 2).await), ["p", "a", "b", "c"]);

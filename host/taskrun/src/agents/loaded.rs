@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    AGENTS, CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Pattern,
+    AGENTS, CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Location, NamedFunction,
+    Pattern,
 };
 
 use crate::host_tools::HostTools;
@@ -48,6 +49,16 @@ pub enum ToolsError {
         function: String,
         /// Functions it has.
         known: String,
+    },
+    /// A rule about calls names a function that the tool does not have, so that it holds none.
+    #[error("`{key}` ({location}): {unknown}")]
+    Rule {
+        /// The key of the rule.
+        key: &'static str,
+        /// Its place in the policy.
+        location: Location,
+        /// The fault: [`Self::UnknownFunction`].
+        unknown: Box<Self>,
     },
     /// The schema of a function's arguments is none.
     #[error("the input schema of {name} is not a usable JSON schema: {detail}")]
@@ -105,20 +116,28 @@ impl LoadedTool {
         let prefix = format!("{}/", self.name);
         let named = patterns.iter().filter_map(Pattern::name);
         let mut functions = named.filter_map(|name| name.strip_prefix(&prefix));
-        let missing = functions.find(|function| specs.iter().all(|s| s.name != **function));
-        if let Some(function) = missing {
-            let known: Vec<_> = specs.iter().map(|s| &*s.name).collect();
-            return Err(ToolsError::UnknownFunction {
-                tool: self.name.clone(),
-                function: function.to_owned(),
-                known: known.join(", "),
-            });
+        if let Some(error) = functions.find_map(|function| self.missing(function)) {
+            return Err(error);
         }
         let is_meant = |spec: &&ToolSpec| {
             let name = format!("{prefix}{}", spec.name);
             patterns.iter().any(|pattern| pattern.matches_name(&name))
         };
         Ok(specs.iter().filter(is_meant).collect())
+    }
+
+    /// The error of naming a function, if the tool does not have it.
+    fn missing(&self, function: &str) -> Option<ToolsError> {
+        let specs = self.tool.specs();
+        if specs.iter().any(|spec| spec.name == function) {
+            return None;
+        }
+        let known: Vec<_> = specs.iter().map(|spec| &*spec.name).collect();
+        Some(ToolsError::UnknownFunction {
+            tool: self.name.clone(),
+            function: function.to_owned(),
+            known: known.join(", "),
+        })
     }
 
     /// The description of one of its functions, under its qualified name.
@@ -130,6 +149,22 @@ impl LoadedTool {
             ..spec.clone()
         }
     }
+}
+
+/// Checks that tools have the functions that the rules of an agent name of them.
+///
+/// # Errors
+/// [`ToolsError::Rule`], if one does not.
+pub fn check_rules(named: &[NamedFunction], tools: &[LoadedTool]) -> Result<(), ToolsError> {
+    for rule in named {
+        let Some((tool, function)) = rule.name.split_once('/') else { continue };
+        let loaded = tools.iter().find(|loaded| loaded.name == tool);
+        if let Some(unknown) = loaded.and_then(|loaded| loaded.missing(function)) {
+            let (location, unknown) = (rule.location.clone(), Box::new(unknown));
+            return Err(ToolsError::Rule { key: rule.key, location, unknown });
+        }
+    }
+    Ok(())
 }
 
 /// The descriptions of the functions that an agent may call, under their qualified names and in the

@@ -8,7 +8,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
 use super::{Client, Controller};
-use crate::error::{ControllerError, known};
+use crate::error::{ControllerError, tell_known};
 
 /// Stands before the name of a channel where somebody is named who said something over it.
 const SAID_OVER: &str = "channel/";
@@ -52,7 +52,7 @@ impl Controller {
         let names: BTreeSet<&str> = own.iter().chain(asked).map(|name| name.trim()).collect();
         let channel = |name: &str| {
             agents.channels.get(name).cloned().ok_or_else(|| {
-                let known = known(agents.channels.keys());
+                let known = tell_known(agents.channels.keys());
                 invalid(format!("the policy has no channel {name:?}; {known}"))
             })
         };

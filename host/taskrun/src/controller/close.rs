@@ -70,13 +70,17 @@ impl Controller {
     /// Accepts and begins nothing more, cancels what runs here, and waits at most `drain` for
     /// that to end. Calling it again waits again.
     pub async fn close(&self, drain: Duration) -> CloseOutcome {
+        let is_first = !self.0.closing.is_cancelled();
         self.0.closing.cancel();
         self.0.tasks.close();
         self.each_live(|live| live.stop(StopCause::Shutdown));
-        if !self.drained(drain).await {
-            self.each_live(Live::force);
-            self.drained(FORCED).await;
-        }
+        let end = async {
+            if !self.drained(drain).await {
+                self.each_live(Live::force);
+                self.drained(FORCED).await;
+            }
+        };
+        self.listed_as_leaving(is_first, end).await;
         self.leave().await
     }
 
@@ -85,14 +89,38 @@ impl Controller {
     /// may come to the next point at which nothing has to be done again; then its guests are
     /// stopped.
     pub async fn hand_over(&self, drain: Duration) -> CloseOutcome {
+        let is_first = !self.0.closing.is_cancelled();
         self.give_work_up();
         self.0.tasks.close();
-        if !self.drained(drain).await {
-            self.each_live(|live| live.stop(StopCause::HandOver));
-            self.each_live(Live::force);
-            self.drained(FORCED).await;
-        }
+        let end = async {
+            if !self.drained(drain).await {
+                self.each_live(|live| live.stop(StopCause::HandOver));
+                self.each_live(Live::force);
+                self.drained(FORCED).await;
+            }
+        };
+        self.listed_as_leaving(is_first, end).await;
         self.leave().await
+    }
+
+    /// Waits for the end of what is executed here. Meanwhile, if this is the first time, the list
+    /// of hosts shows this one as leaving, so that another one is started for what is accepted. The
+    /// end does not wait for a store that cannot be written.
+    async fn listed_as_leaving(&self, is_first: bool, end: impl Future<Output = ()>) {
+        let listed = async {
+            if is_first
+                && self.0.registered.initialized()
+                && let Err(error) = self.register().await
+            {
+                tracing::warn!(%error, "the list of hosts does not show that this one leaves");
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = listed => {}
+            () = end => {}
+        }
     }
 
     /// Waits until nothing is executed here any more; says whether that came to be.

@@ -17,7 +17,7 @@ use taskrun_policy::TERMINAL;
 
 use super::{Client, channels};
 use crate::autonomy::AutonomyRequest;
-use crate::driver::used_with_descendants;
+use crate::driver::read_carried_usage;
 use crate::error::{ControllerError, LockedWait};
 use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
@@ -125,13 +125,16 @@ impl Client {
         spec.delivery = spec.delivery.take().or(delivery);
         keep_told(&old.spec.subscriptions, &self.controller.subscribers().names(), spec);
         channels::keep(&old.spec.channels, spec)?;
+        let store = &*self.controller.0.parts.store;
+        let (usage, is_final) = read_carried_usage(store, &old).await?;
         spec.continues = Some(Box::new(Continuation {
             run: old.id().clone(),
             turns: state.turns,
             rounds: state.rounds.number(),
             tool_calls: state.tool_calls,
             ran_ms: state.ran_ms,
-            usage: used_with_descendants(&*self.controller.0.parts.store, &old).await?,
+            usage,
+            is_final,
             reply: state.reply.clone(),
             due: old.next_wake().cloned(),
         }));

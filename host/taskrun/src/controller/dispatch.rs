@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -21,6 +21,7 @@ use taskrun_journal::text::cut;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::repeated::RepeatedWarning;
 use super::{Client, Controller};
 use crate::driver::in_words;
 use crate::error::ControllerError;
@@ -118,6 +119,7 @@ impl Controller {
         let parts = &self.0.parts;
         let names = BTreeSet::from([name.clone()]);
         let mut attempts = JoinSet::new();
+        let (failed, not_found) = (Arc::default(), RepeatedWarning::default());
         while !dispatching.is_cancelled() {
             let room = AT_ONCE.saturating_sub(attempts.len());
             let now = parts.clock.now();
@@ -135,12 +137,16 @@ impl Controller {
                 Ok(taken) => {
                     for dispatch in taken {
                         let (subscriber, until) = (subscriber.clone(), dispatching.clone());
-                        attempts.spawn(self.clone().attempt(dispatch, subscriber, until));
+                        let failed = Arc::clone(&failed);
+                        attempts.spawn(self.clone().attempt(dispatch, subscriber, until, failed));
                     }
                     continue;
                 }
                 Err(error) => {
-                    tracing::warn!(subscriber = name, %error, "what it is to be told is not found");
+                    if let Some(left_out) = not_found.told(parts.clock.monotonic()) {
+                        let text = "what it is to be told is not found";
+                        tracing::warn!(subscriber = name, %error, left_out, "{text}");
+                    }
                     Some(STORE_PAUSE)
                 }
             };
@@ -181,6 +187,7 @@ impl Controller {
         dispatch: Dispatch,
         subscriber: Subscriber,
         dispatching: CancellationToken,
+        failed: Arc<RepeatedWarning>,
     ) {
         let parts = &self.0.parts;
         let (key, clock) = (&dispatch.key, &parts.clock);
@@ -208,7 +215,14 @@ impl Controller {
                 let mut share = [0];
                 parts.random.fill(&mut share);
                 let next = pause_after(attempts, share[0]).map(|pause| clock.now().plus(pause));
-                tracing::warn!(%key, attempts, last = next.is_none(), %error, "not told");
+                // One that is down fails for each run, and the outbox has them all.
+                let last = next.is_none();
+                match failed.told(clock.monotonic()) {
+                    Some(left_out) => {
+                        tracing::warn!(%key, attempts, last, %error, left_out, "not told");
+                    }
+                    None => tracing::debug!(%key, attempts, last, %error, "not told"),
+                }
                 let error = cut(&error.to_string(), ERROR_BYTES_MAX).to_owned();
                 AttemptOutcome::Failed { error, next }
             }

@@ -24,6 +24,7 @@ use tracing::Instrument;
 
 use super::Controller;
 use super::code::{FAILED_FOR, WithCode};
+use super::repeated::RepeatedWarning;
 use crate::agents::{Agent, LoadFault};
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock,
@@ -104,6 +105,7 @@ impl Controller {
         let mut looked_at = Instant::now();
         // The claim before found fewer runs than there were slots: there are no more for now.
         let mut took_all = false;
+        let refused = RepeatedWarning::default();
         loop {
             if !took_all {
                 // Before the claim: what loads meanwhile makes another one worth while.
@@ -163,7 +165,9 @@ impl Controller {
                     lease.note(&error);
                     drop(claiming);
                     drop(places);
-                    tracing::warn!(%error, "no work can be claimed");
+                    if let Some(left_out) = refused.told(inner.parts.clock.monotonic()) {
+                        tracing::warn!(%error, left_out, "no work can be claimed");
+                    }
                     tokio::select! {
                         biased;
                         () = inner.closing.cancelled() => return,
@@ -345,6 +349,7 @@ impl Controller {
                 let bounds = Bounds {
                     rules: Arc::clone(rights.rules()),
                     ancestors: narrowing::budgets_of_ancestors(&run.spec, &above),
+                    states_cost: narrowing::states_cost(&run.spec, &agent, &above),
                 };
                 live.follow_policy(rights, || self.agents());
                 let own = narrowing::narrowed((agent, code), &run.spec, &above);

@@ -27,6 +27,7 @@ mod pause;
 mod progress;
 mod record;
 mod reload;
+mod repeated;
 mod reports;
 mod rooms;
 mod sessions;
@@ -342,6 +343,7 @@ impl Controller {
         }
     }
 
+    /// Has the list of hosts show this one as it is now.
     async fn register(&self) -> Result<(), StoreError> {
         self.0.parts.hosts.register(self.as_host()).await
     }
@@ -350,6 +352,8 @@ impl Controller {
     fn as_host(&self) -> Host {
         let inner = &self.0;
         let agents = self.agents();
+        let is_leaving = inner.closing.is_cancelled();
+        let slots = if is_leaving { 0 } else { inner.parts.settings.slots };
         Host {
             id: inner.host.clone(),
             pid: std::process::id(),
@@ -357,7 +361,7 @@ impl Controller {
             agents: Arc::new(agents.names().cloned().collect()),
             subscribers: Arc::new(self.subscribers().names()),
             started_at: inner.began_at,
-            slots: u32::try_from(inner.parts.settings.slots).unwrap_or(u32::MAX),
+            slots: u32::try_from(slots).unwrap_or(u32::MAX),
             lease: inner.parts.settings.lease,
         }
     }

@@ -69,7 +69,7 @@ struct RecentTime {
 
 impl RecentTime {
     /// True for a run that last changed in it. A change that seems to come long after this was made
-    /// before somebody set the clock back: nothing says how long ago.
+    /// before the clock was set back: nothing says how long ago.
     fn has(self, run: &Run) -> bool {
         self.now.0.abs_diff(run.state.updated_at.0) <= millis(self.within)
     }

@@ -13,7 +13,7 @@ use taskrun_journal::machine::decide;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::store::BEATS_PER_LEASE;
+use taskrun_journal::store::{BEATS_PER_LEASE, PresentHost};
 use tokio::time::Instant;
 
 use super::Controller;
@@ -160,11 +160,12 @@ impl Controller {
         Ok(found)
     }
 
-    /// Ends canceled runs whose host lives and does nothing about them.
+    /// Ends canceled runs whose host lives, or is leaving, and does nothing about them. One that is
+    /// silent may stand still as a whole: the sweep finds out whether it is dead.
     async fn end_deaf(&self) -> Result<(), ControllerError> {
         let now = self.0.parts.clock.now();
-        for host in self.0.parts.hosts.hosts().await? {
-            if host.id == self.0.host {
+        for PresentHost { host, silence } in self.0.parts.hosts.present_hosts().await? {
+            if host.id == self.0.host || silence.is_some() {
                 continue;
             }
             for run in self.held_by(&host.id).await? {

@@ -234,6 +234,7 @@ impl<'a> Allowance<'a> {
                 self.recorder.run().state.failures.left(self.parts.agent.limits.tool_failures),
             ),
             cost_microusd: left.cost_microusd,
+            states_cost: self.parts.bounds.states_cost,
         })
     }
 

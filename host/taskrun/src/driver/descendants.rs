@@ -69,7 +69,7 @@ pub(crate) fn may_be_of_conversation(run: &RunSpec, caller: &RunSpec) -> bool {
 
 /// The runs that a run continues, one after the other, the latest first. None where it takes part in
 /// a conversation: then they are among those of that.
-pub(super) async fn continued_runs(
+pub(crate) async fn continued_runs(
     store: &dyn Store,
     spec: &RunSpec,
 ) -> Result<Vec<RunId>, StoreError> {

@@ -45,6 +45,18 @@ impl<'a> LastWord<'a> {
         Self { parts, recorder }
     }
 
+    /// Ends the work at a limit that keeps the next step from beginning. A run that has not begun,
+    /// as the one that it continues used up what there was, says which number ended it, and has no
+    /// last word: it has nothing to tell beyond that.
+    pub(super) async fn before_step(self, reason: TerminationReason) -> Result<End, Halt> {
+        if self.has_begun() {
+            return self.at(Vec::new(), reason).await;
+        }
+        let line = used_up::words(&self.parts.agent, self.recorder.run(), reason);
+        self.recorder.record(vec![host_line(LogLevel::Warn, line)]).await?;
+        Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
+    }
+
     /// Ends the work at a limit that forbids any other step: with the planner's last word, or,
     /// where nothing is kept for one, with what there is. `pending` is what of the work is still to
     /// be written.
@@ -57,10 +69,6 @@ impl<'a> LastWord<'a> {
             return Ok(End::done(pending, Outcome::Answered(StopReason::Done)));
         }
         let has_last_word = self.has_last_word(reason);
-        if self.has_nothing_to_begin_with() {
-            let line = used_up::words(&self.parts.agent, self.recorder.run(), reason);
-            pending.push(host_line(LogLevel::Warn, line));
-        }
         if has_last_word {
             let message = demand(reason).to_owned();
             pending.push(Event::FinalizeRequested { reason, message });
@@ -75,9 +83,6 @@ impl<'a> LastWord<'a> {
     /// True if the planner is asked once more at this limit. Where turns, tokens or money are used
     /// up a last word is only asked for if some of them are kept to pay for it.
     fn has_last_word(&self, reason: TerminationReason) -> bool {
-        if self.has_nothing_to_begin_with() {
-            return false;
-        }
         match reason {
             TerminationReason::TimeBudget
             | TerminationReason::ToolCap
@@ -127,12 +132,14 @@ impl<'a> LastWord<'a> {
         Ok(End::done(pending, outcome))
     }
 
-    /// True for a run that met a limit before it did anything, as the one that it continues used up
-    /// what there was: it has nothing to tell beyond that.
-    fn has_nothing_to_begin_with(&self) -> bool {
+    /// True unless the run continues another one and has done nothing yet itself, be it in a step
+    /// that has not come to its end.
+    fn has_begun(&self) -> bool {
         let run = self.recorder.run();
         let carried = run.spec.continues.as_ref().map(|continued| continued.turns);
-        carried == Some(run.state.turns) && !run.state.rounds.has_begun
+        carried != Some(run.state.turns)
+            || run.state.rounds.has_begun
+            || self.recorder.work().has_begun_step()
     }
 
     fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {

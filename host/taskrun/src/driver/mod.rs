@@ -67,7 +67,9 @@ mod work;
 
 pub(crate) use allowance::{TreeRemainder, bounds_spending};
 pub use conversation::CONVERSATION_RESULT_BYTES_MAX;
-pub(crate) use descendants::{EarlierRuns, find_visible, is_own_or_above, may_be_of_conversation};
+pub(crate) use descendants::{
+    EarlierRuns, continued_runs, find_visible, is_own_or_above, may_be_of_conversation,
+};
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub(crate) use hand_over::conversation_before_call;
 pub use journal::Journal;
@@ -81,6 +83,6 @@ pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
 pub use subtree::charged;
-pub(crate) use subtree::{charged_with_descendants, used_with_descendants};
+pub(crate) use subtree::{charged_with_descendants, read_carried_usage};
 pub(crate) use turns::Driver;
 pub use work::is_between_steps;

@@ -51,6 +51,8 @@ pub(crate) struct Bounds {
     pub(crate) rules: Arc<CurrentRules>,
     /// The budgets of the runs above it, the root's first.
     pub(crate) ancestors: Vec<Budget>,
+    /// True if a sum of money is stated for it or for one of those.
+    pub(crate) states_cost: bool,
 }
 
 /// Agent, code, bounds and host of a run.

@@ -55,6 +55,8 @@ pub(super) struct Recorder {
     /// When the pause after the last failed attempt is over, and how long it was, where another
     /// host recorded it.
     cut_pause: Option<(Timestamp, Duration)>,
+    /// See [`Self::continued`].
+    continued: Option<Vec<RunId>>,
     /// Calls under way, whose events are to be written.
     scopes: Vec<Arc<CallScope>>,
     wake: Arc<Notify>,
@@ -87,6 +89,7 @@ impl Recorder {
             began,
             ran_before,
             cut_pause: None,
+            continued: None,
             scopes: Vec::new(),
             wake: Arc::default(),
             urgent: Arc::default(),
@@ -137,6 +140,12 @@ impl Recorder {
     /// Goes on with the engines of this host, which may be behind the rules already.
     pub(super) fn guard(&mut self, is_behind: bool) {
         self.work.guard(is_behind);
+    }
+
+    /// The runs that it continues, as long as there may be outcomes beneath them of which it is to
+    /// be told; `None` before the first look.
+    pub(super) fn continued(&mut self) -> &mut Option<Vec<RunId>> {
+        &mut self.continued
     }
 
     /// The calls under way.

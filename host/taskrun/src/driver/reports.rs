@@ -19,7 +19,7 @@ use super::history::{answer_of, handed_over};
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
-use super::subtree::Subtree;
+use super::subtree::{ContinuedRun, Subtree};
 
 /// Most bytes that a run is told at once: as many as of the history of its session. What is left
 /// comes before the next plan step.
@@ -48,7 +48,14 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
     let store = &*parts.env.store;
     let run = recorder.shared_run();
     let conversations = conversations_of(store, &run).await.map_err(Halt::Read)?;
-    let continued = continued_runs(store, &run.spec).await.map_err(Halt::Read)?;
+    if recorder.continued().is_none() {
+        let continued = continued_runs(store, &run.spec).await.map_err(Halt::Read)?;
+        *recorder.continued() = Some(continued);
+    }
+    let continued = recorder.continued().clone().unwrap_or_default();
+    // Where all has ended beneath them nothing comes after what is pending now. A dead letter that
+    // people have told again waits until a host takes the run up.
+    let is_closed = ContinuedRun::of(&run).is_none();
     let has_runs = parts.may_have_started_runs(&run);
     let own = has_runs.then_some(&run.spec.root_run_id);
     // Each of those that it continues is the first run of its tree.
@@ -73,7 +80,12 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
         let (count, text) = joined(&reports);
         match reports.get(..count) {
             None | Some([]) if has_blocked => {}
-            None | Some([]) => return Ok(()),
+            None | Some([]) => {
+                if is_closed {
+                    *recorder.continued() = Some(Vec::new());
+                }
+                return Ok(());
+            }
             Some(told) => {
                 let runs = told.iter().map(|one| one.run.id().clone()).collect();
                 if recorder.report(runs, text).await? {

@@ -140,7 +140,8 @@ pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {
     ToolOutcome::Failure(broken_promise(name, detail))
 }
 
-fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
+/// The outcome of a call that the host aborted.
+pub(super) fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
     let retry_hint = match failure {
         CallAbort::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
         CallAbort::Memory { .. }

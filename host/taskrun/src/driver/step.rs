@@ -17,6 +17,7 @@ use taskrun_journal::time::millis;
 use taskrun_journal::tool::ToolOutcome;
 use tracing::Instrument;
 
+pub(super) use self::out_of_budget::STEP_FAILED;
 use self::retrial::Retrial;
 pub(super) use self::retrial::fault_of;
 use super::allowance::TreeSnapshot;

@@ -129,13 +129,15 @@ impl Subtree {
     }
 }
 
-/// The consumption of a run with everything beneath it, also that of runs which it has left behind and
-/// which are not kept any more.
-pub(crate) async fn used_with_descendants(
+/// The consumption with which a run begins that continues this one, the first of its tree: its own
+/// with everything beneath it, also that of runs which it has left behind and which are not kept
+/// any more. True if it stays as it is, as nothing of that is open.
+pub(crate) async fn read_carried_usage(
     store: &dyn Store,
     run: &Run,
-) -> Result<Usage, StoreError> {
-    Ok(Subtree::with_continued(store, &run.spec).await?.usage(run.id()))
+) -> Result<(Usage, bool), StoreError> {
+    let tree = Subtree::with_continued(store, &run.spec).await?;
+    Ok((tree.usage(run.id()), tree.has_ended()))
 }
 
 /// The consumption that counts against the budget of a run, with what the runs beneath it used.

@@ -78,7 +78,7 @@ impl Driver {
         } else {
             let end = match self.execute().await {
                 Err(Halt::Stopped(Stop::Limit(reason))) => {
-                    self.last_word().at(Vec::new(), reason).await
+                    self.last_word().before_step(reason).await
                 }
                 end => end,
             };
@@ -163,10 +163,10 @@ impl Driver {
             self.recorder.go_on(Next::Step).await?;
             let tree = TreeSnapshot::default();
             if let Some(reason) = self.allowance(&tree).cap_before_step().await? {
-                return self.last_word().at(Vec::new(), reason).await;
+                return self.last_word().before_step(reason).await;
             }
             if self.has_no_round() {
-                return self.last_word().at(Vec::new(), TerminationReason::TurnCap).await;
+                return self.last_word().before_step(TerminationReason::TurnCap).await;
             }
             if self.recorder.run().state.rounds.asked > RESULT_ASKS_MAX {
                 return Ok(End::done(Vec::new(), no_result(&self.recorder)));

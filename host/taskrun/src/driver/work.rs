@@ -292,6 +292,11 @@ impl Work {
         self.tape.is_empty() && !self.open_calls().any(is_open)
     }
 
+    /// True if something is on record that the step under way did.
+    pub(super) fn has_begun_step(&self) -> bool {
+        !self.tape.clone().without_notes_of_host().is_empty()
+    }
+
     /// True if a step may be under way, as no question is open. Where a call is open, its result ends
     /// what is noted of a step.
     fn may_be_in_step(&self) -> bool {

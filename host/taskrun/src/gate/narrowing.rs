@@ -129,6 +129,15 @@ fn budget_of(agent: &Agent, ancestors: &[Ancestor]) -> Budget {
     budget
 }
 
+/// True if a policy or a request states a sum of money for a run, or for one above it. A sum that
+/// nobody stated is not among these: it is there only where prices are known.
+pub(crate) fn states_cost(spec: &RunSpec, agent: &Agent, above: &Above) -> bool {
+    let mut own = agent.budget.clone();
+    own.narrow(&spec.narrow);
+    let above = budgets_above(spec, above, |agent, _| agent.budget.clone());
+    std::iter::once(own).chain(above).any(|budget| budget.cost_microusd.is_some())
+}
+
 /// Checks that what a run costs can be known, where that is bounded.
 ///
 /// # Errors
@@ -139,12 +148,8 @@ pub(crate) fn check_prices(
     agent: &Agent,
     above: &Above,
 ) -> Result<(), ControllerError> {
-    let mut own = agent.budget.clone();
-    own.narrow(&spec.narrow);
     // What nobody stated keeps no run from being started.
-    let above = budgets_above(spec, above, |agent, _| agent.budget.clone());
-    let mut budgets = std::iter::once(own).chain(above);
-    if !budgets.any(|budget| budget.cost_microusd.is_some()) {
+    if !states_cost(spec, agent, above) {
         return Ok(());
     }
     match agent.models.unpriced(&agent.rules.grants) {

@@ -21,7 +21,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_policy::{ANY_TRANSPORT, TERMINAL, TRANSPORT};
 
 use crate::agents::Agent;
-use crate::error::known;
+use crate::error::tell_known;
 
 /// The reason that a transport hears as it is interrupted to be told of a run.
 pub const INTERRUPT_REASON: &str = "task_delivery";
@@ -305,7 +305,7 @@ impl Subscribers {
                 // Another program may have it.
                 None if taskrun_policy::is_transport(name) => TaskEvent::ALL.to_vec(),
                 None => {
-                    let (name, known) = (name.to_owned(), known(self.0.keys()));
+                    let (name, known) = (name.to_owned(), tell_known(self.0.keys()));
                     return Err(SubscriptionError::Unknown { name, known });
                 }
             };

@@ -113,7 +113,7 @@ impl Models {
 
     /// The first model that an agent of these rules may ask and of which no price is known.
     #[must_use]
-    pub(crate) fn unpriced(&self, rules: &Grants) -> Option<&str> {
+    pub fn unpriced(&self, rules: &Grants) -> Option<&str> {
         let mut names = self.by_name.keys().map(String::as_str);
         names.find(|name| {
             rules.decide(&Use::Model(name)).allowed && !self.prices.contains_key(*name)

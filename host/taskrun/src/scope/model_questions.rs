@@ -140,8 +140,15 @@ impl CallScope {
         if let Some(missing) = self.parts.remaining.missing(used) {
             return Err(ModelError::Budget(missing.to_owned()));
         }
-        let request = self.with_media(request).await?;
         let price = chosen.price;
+        if price.is_none() && self.parts.remaining.states_cost {
+            // The answer would cost nothing that counts, and so would the next.
+            return Err(ModelError::Budget(format!(
+                "the run has a budget in dollars, and of model {} no `prices` are known",
+                chosen.name
+            )));
+        }
+        let request = self.with_media(request).await?;
         self.wait_begins(call);
         self.await_turn(&chosen, call).await?;
         let mut bill = self.unfinished.bill(question_bytes(&request), price);

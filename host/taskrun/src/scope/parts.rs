@@ -80,6 +80,9 @@ pub struct Remaining {
     pub tool_failures: Option<u32>,
     /// Money, in millionths of a US dollar.
     pub cost_microusd: Option<u64>,
+    /// True if a policy or a request states a sum of money for the run or one above it: only models
+    /// whose prices are known are asked then.
+    pub states_cost: bool,
 }
 
 impl Remaining {

@@ -17,7 +17,7 @@ use taskrun_journal::time::{Timestamp, millis};
 use super::{CONTEXT_MESSAGES_MAX, HOST_KEYS, SpawnRequest, WhenFull, some_text};
 use crate::agents::{Agent, Agents};
 use crate::autonomy::accepted;
-use crate::error::{ControllerError, known};
+use crate::error::{ControllerError, tell_known};
 
 /// Checks a request, in the order owner, parent session, task, agent, scope, key, name, sizes, and
 /// gives what is kept of it.
@@ -37,7 +37,7 @@ pub(crate) fn accept(
     let session = session(request)?;
     let task = some_text(Some(&request.task)).ok_or_else(|| invalid("task", "empty task"))?;
     let agent = agents.by_name.get(request.agent_name.trim()).ok_or_else(|| {
-        let (name, known) = (&request.agent_name, known(agents.by_name.keys()));
+        let (name, known) = (&request.agent_name, tell_known(agents.by_name.keys()));
         invalid("agent_name", format!("unknown agent {name:?}; {known}"))
     })?;
     check_scope(request, scope)?;

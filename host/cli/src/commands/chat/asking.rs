@@ -8,9 +8,12 @@ use taskrun_journal::store::SessionEvent;
 use super::question::OpenQuestion;
 use super::view::is_line;
 use super::{Chat, unreadable};
+use crate::commands::answer::from_file;
 use crate::commands::asking::asked;
 use crate::failure::Outcome;
 use crate::output::escape::escaped_line;
+use crate::output::human;
+use crate::terminal::cut_off;
 
 impl Chat<'_> {
     /// Asks the next question, if there is one and none is asked.
@@ -46,8 +49,8 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// The form waits for a line. What was typed before its question was there to be seen is no
-    /// answer to it. Its further lines may be typed ahead.
+    /// The form waits for a line. A line that was typed before its question was there to be seen is
+    /// no answer to it. Its further lines may be typed ahead.
     pub(super) fn begin_answer(&mut self) -> Outcome<()> {
         if self.question.as_ref().is_some_and(|question| question.given.is_none()) {
             self.set_aside(Some("said after the answer, as it was typed before the question"))?;
@@ -59,17 +62,46 @@ impl Chat<'_> {
     /// said when nothing is asked, and tells of them with this `note`. One that was only begun is
     /// not said.
     fn set_aside(&mut self, note: Option<&str>) -> Outcome<()> {
-        let (lines, begun) = self.input.take_typed().map_err(unreadable)?;
-        for line in lines.into_iter().filter(|line| !line.trim().is_empty()) {
+        let typed = self.input.take_typed().map_err(unreadable)?;
+        for line in typed.lines {
+            if line.is_cut_off {
+                self.tell_cut_off(None);
+                continue;
+            }
+            let line = line.text;
+            if line.trim().is_empty() {
+                continue;
+            }
             if let Some(note) = note {
                 self.view.note(&format!("{note}: {}", escaped_line(line.trim())));
             }
             self.aside.push_back(line);
         }
-        if !begun.trim().is_empty() {
-            self.view.note(&format!("not sent: {}", escaped_line(begun.trim())));
+        if typed.left_out > 0 {
+            let lines = human::count(typed.left_out as u64, "more line");
+            self.view.note(&format!("not said: {lines}"));
+        }
+        let begun = typed.begun.trim();
+        if !begun.is_empty() {
+            self.view.note(&format!("not sent: {}", escaped_line(begun)));
         }
         Ok(())
+    }
+
+    /// Refuses a line of which the terminal left a part out, and goes on waiting for one: its
+    /// beginning may say something else than the whole.
+    pub(super) fn refuse_cut_off(&mut self) {
+        let question = self.question.as_ref();
+        self.tell_cut_off(question.map(|question| from_file(&question.run, &question.item)));
+    }
+
+    /// Tells that a line was cut off, and the command that takes a longer one: this one for an
+    /// answer.
+    fn tell_cut_off(&mut self, answer: Option<String>) {
+        let command = answer.unwrap_or_else(|| {
+            format!("taskrun run {} @FILE --session {}", self.agent, self.session)
+        });
+        self.view.note(&escaped_line(&cut_off(&command)));
     }
 
     /// Gives the question that is asked the line that was typed; `None` is the end of the input. A

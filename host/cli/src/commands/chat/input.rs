@@ -1,8 +1,8 @@
-//! Lines that a person types, taken by a thread of its own: a read that nobody waits for any more does
-//! not keep the program from ending.
+//! Lines that a person types, taken by a thread of its own: a read that nobody waits for any more
+//! does not keep the program from ending.
 //!
-//! Whatever is read is there already, and is read under a lock. So whoever has the lock has every line
-//! that was typed by now, and can discard the one that was only begun.
+//! The thread reads only what is there already, and under a lock. So the holder of the lock has
+//! every line that was typed by now, and can discard the one that was only begun.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, IsTerminal, Read};
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use tokio::sync::Notify;
 
-use crate::terminal::{discard_typed, with_begun_line};
+use crate::terminal::{discard_typed, is_cut_off, with_begun_line};
 
 /// Most bytes of a line; a longer one is several.
 const LINE_BYTES_MAX: usize = 256 << 10;
@@ -20,15 +20,37 @@ const LINE_BYTES_MAX: usize = 256 << 10;
 const READ_BYTES: usize = 8 << 10;
 /// Lines that are read ahead.
 const AHEAD: usize = 64;
+/// Most bytes of lines that were typed for something else and are kept to be said: more than a
+/// person types while an agent is busy.
+const TYPED_BYTES_MAX: usize = 1 << 20;
+/// The time within which the next piece of a paste comes, once a terminal has room for it.
+const PASTE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Most such pauses, one second together: a key that is held down, or a program that types, has no
+/// end.
+const PASTE_PAUSES_MAX: usize = 20;
+/// Most bytes that are looked through for lines that are told to be left out.
+const PASTE_BYTES_MAX: usize = 4 * TYPED_BYTES_MAX;
+/// For a look that does not wait.
+const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Ctrl-D, where the terminal does not take it for the end of the input.
 const END_OF_INPUT: u8 = 4;
 
-/// The lines of stdin, each with its line break, or why there are no more.
+/// A line of the input.
+#[derive(Debug)]
+pub(super) struct InputLine {
+    /// The line, with its line break.
+    pub(super) text: String,
+    /// True if the terminal left a part of it out.
+    pub(super) is_cut_off: bool,
+}
+
+/// The lines of stdin, or why there are no more.
+#[derive(Clone)]
 pub(super) struct Input(Arc<Shared>);
 
 /// The lines, between the thread that takes them and the conversation.
 struct Shared {
-    taken: Mutex<Taken>,
+    ahead: Mutex<ReadAhead>,
     /// Told when there is a line, or the end.
     news: Notify,
     /// Told when there is room for lines.
@@ -37,8 +59,8 @@ struct Shared {
 
 /// Input that was read and that nobody has had yet.
 #[derive(Default)]
-struct Taken {
-    lines: VecDeque<String>,
+struct ReadAhead {
+    lines: VecDeque<InputLine>,
     pieces: Pieces,
     /// True at a terminal.
     is_typed: bool,
@@ -46,11 +68,23 @@ struct Taken {
     fault: Option<io::Error>,
 }
 
+/// Input of a terminal that was typed for something else than what is awaited.
+#[derive(Default)]
+pub(super) struct TypedInput {
+    /// Lines, as far as there is room for them.
+    pub(super) lines: Vec<InputLine>,
+    bytes: usize,
+    /// The number of further lines, which are not kept.
+    pub(super) left_out: usize,
+    /// The beginning of the line after them.
+    pub(super) begun: String,
+}
+
 impl Input {
     /// Reads stdin from now on.
     pub(super) fn stdin() -> Self {
-        let taken = Taken { is_typed: io::stdin().is_terminal(), ..Taken::default() };
-        let shared = Shared { taken: Mutex::new(taken), news: Notify::new(), room: Condvar::new() };
+        let ahead = ReadAhead { is_typed: io::stdin().is_terminal(), ..ReadAhead::default() };
+        let shared = Shared { ahead: Mutex::new(ahead), news: Notify::new(), room: Condvar::new() };
         let shared = Arc::new(shared);
         let input = Self(Arc::clone(&shared));
         std::thread::spawn(move || while shared.take() {});
@@ -65,7 +99,7 @@ impl Input {
     ///
     /// # Cancel safety
     /// Dropping the future loses no line.
-    pub(super) async fn next(&mut self) -> io::Result<Option<String>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         loop {
             if let Some(next) = self.0.lock().next() {
                 self.0.room.notify_one();
@@ -75,25 +109,44 @@ impl Input {
         }
     }
 
-    /// The lines that were typed by now, and what was typed of another one; nothing of them comes
-    /// any more. Elsewhere than at a terminal there are none: lines come in their order there,
-    /// whenever they are read.
+    /// Everything that was typed by now; nothing of it comes any more. Elsewhere than at a terminal
+    /// it is nothing: lines come in their order there, whenever they are read.
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn take_typed(&mut self) -> io::Result<(Vec<String>, String)> {
-        let mut taken = self.0.lock();
-        if !taken.is_typed {
-            return Ok((Vec::new(), String::new()));
+    pub(super) fn take_typed(&mut self) -> io::Result<TypedInput> {
+        let mut ahead = self.0.lock();
+        let mut typed = TypedInput::default();
+        if !ahead.is_typed {
+            return Ok(typed);
         }
-        if !taken.is_over {
-            taken.read_begun()?;
+        typed.keep(ahead.lines.drain(..));
+        if !ahead.is_over {
+            // A terminal has room for a piece of a long paste, and is given the next one when that
+            // was read.
+            let mut pauses = 0..PASTE_PAUSES_MAX;
+            while typed.bytes <= PASTE_BYTES_MAX
+                && (ahead.read(&NO_TIME)
+                    || (!typed.lines.is_empty()
+                        && pauses.next().is_some()
+                        && ahead.read(&PASTE_PAUSE)))
+            {
+                typed.keep(ahead.lines.drain(..));
+            }
+            ahead.read_begun()?;
+            typed.keep(ahead.lines.drain(..));
             discard_typed()?;
         }
-        let begun = std::mem::take(&mut taken.pieces).begun();
-        let lines = taken.lines.drain(..).collect();
+        typed.begun = std::mem::take(&mut ahead.pieces).begun();
         self.0.room.notify_one();
-        Ok((lines, begun))
+        Ok(typed)
+    }
+
+    /// Lines that were typed and read, and that nobody has had; the terminal is not read for it.
+    /// Elsewhere than at a terminal there are none: nobody typed them.
+    pub(super) fn take_read(&mut self) -> VecDeque<InputLine> {
+        let mut ahead = self.0.lock();
+        if ahead.is_typed { std::mem::take(&mut ahead.lines) } else { VecDeque::new() }
     }
 
     /// The beginning of the next line, as far as it is typed at a terminal. It comes with its end.
@@ -101,13 +154,19 @@ impl Input {
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn begun(&mut self) -> io::Result<String> {
-        let mut taken = self.0.lock();
-        if !taken.is_typed || taken.is_over {
+    pub(super) fn begun(&self) -> io::Result<String> {
+        let mut ahead = self.0.lock();
+        if !ahead.is_typed || ahead.is_over {
             return Ok(String::new());
         }
-        taken.read_begun()?;
-        Ok(if taken.lines.is_empty() { taken.pieces.begun() } else { String::new() })
+        ahead.read_begun()?;
+        Ok(if ahead.lines.is_empty() { ahead.pieces.begun() } else { String::new() })
+    }
+}
+
+impl InputLine {
+    fn whole(text: String) -> Self {
+        Self { text, is_cut_off: false }
     }
 }
 
@@ -115,22 +174,36 @@ impl Shared {
     /// Waits until there is something to read, and room for it, and takes it. False at the end.
     fn take(&self) -> bool {
         can_read(None);
-        let taken = self.room.wait_while(self.lock(), |taken| taken.lines.len() >= AHEAD);
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        let ahead = self.room.wait_while(self.lock(), |ahead| ahead.lines.len() >= AHEAD);
+        let mut ahead = ahead.unwrap_or_else(PoisonError::into_inner);
         // Somebody else may have taken it.
-        taken.read();
+        ahead.read(&NO_TIME);
         self.news.notify_one();
-        !taken.is_over
+        !ahead.is_over
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReadAhead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Taken {
+impl TypedInput {
+    /// Keeps lines, or counts them once there is no room: none comes after one that is left out.
+    fn keep(&mut self, lines: impl Iterator<Item = InputLine>) {
+        for line in lines {
+            self.bytes += line.text.len();
+            if self.bytes <= TYPED_BYTES_MAX {
+                self.lines.push(line);
+            } else {
+                self.left_out += 1;
+            }
+        }
+    }
+}
+
+impl ReadAhead {
     /// The next line, or the end, if it is known.
-    fn next(&mut self) -> Option<io::Result<Option<String>>> {
+    fn next(&mut self) -> Option<io::Result<Option<InputLine>>> {
         match self.lines.pop_front() {
             Some(line) => Some(Ok(Some(line))),
             None if self.is_over => Some(self.fault.take().map_or(Ok(None), Err)),
@@ -138,15 +211,19 @@ impl Taken {
         }
     }
 
-    /// Reads once, if that does not wait. False if there is nothing to read.
-    fn read(&mut self) -> bool {
-        if self.is_over || !can_read(Some(&Timespec::default())) {
+    /// Reads once, if there is something to read within a time.
+    fn read(&mut self, within: &Timespec) -> bool {
+        if self.is_over || !can_read(Some(within)) {
             return false;
         }
         let mut bytes = [0_u8; READ_BYTES];
         match retry_on_intr(|| rustix::io::read(io::stdin(), &mut bytes)) {
             Ok(0) => self.end(),
-            Ok(count) => self.lines.extend(self.pieces.add(&bytes[..count])),
+            Ok(count) => {
+                let bytes = &bytes[..count];
+                self.pieces.is_cut_off |= self.is_typed && is_cut_off(bytes);
+                self.lines.extend(self.pieces.add(bytes));
+            }
             Err(error) => (self.is_over, self.fault) = (true, Some(error.into())),
         }
         true
@@ -165,22 +242,22 @@ impl Taken {
     }
 
     fn read_on(&mut self) {
-        while self.lines.len() < AHEAD && self.read() {}
+        while self.lines.len() < AHEAD && self.read(&NO_TIME) {}
     }
 
     /// The end of the input. At a terminal it discards a line that is begun: other keys do not erase
     /// what was read of it.
     fn end(&mut self) {
         match self.pieces.rest() {
-            Some(_) if self.is_typed => self.lines.push_back(String::new()),
-            Some(rest) => self.lines.push_back(rest),
+            Some(_) if self.is_typed => self.lines.push_back(InputLine::whole(String::new())),
+            Some(rest) => self.lines.push_back(InputLine::whole(rest)),
             None => self.is_over = true,
         }
     }
 }
 
-/// Waits for so long until stdin can be read, for ever without a time. What cannot be waited for is
-/// read, which says why.
+/// Waits for so long until stdin can be read, for ever without a time. Input that cannot be waited
+/// for counts as readable, as the read says why.
 fn can_read(wait: Option<&Timespec>) -> bool {
     let stdin = io::stdin();
     let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
@@ -192,16 +269,18 @@ fn can_read(wait: Option<&Timespec>) -> bool {
 struct Pieces {
     /// The line that has no end yet.
     begun: Vec<u8>,
+    /// True if the terminal left a part of it out.
+    is_cut_off: bool,
 }
 
 impl Pieces {
     /// The lines that end with these bytes.
-    fn add(&mut self, bytes: &[u8]) -> Vec<String> {
+    fn add(&mut self, bytes: &[u8]) -> Vec<InputLine> {
         self.begun.extend_from_slice(bytes);
         std::iter::from_fn(|| self.line()).collect()
     }
 
-    fn line(&mut self) -> Option<String> {
+    fn line(&mut self) -> Option<InputLine> {
         let most = &self.begun[..self.begun.len().min(LINE_BYTES_MAX)];
         let end = match most.iter().position(|byte| *byte == b'\n') {
             Some(end) => end + 1,
@@ -213,17 +292,18 @@ impl Pieces {
             },
         };
         let line: Vec<u8> = self.begun.drain(..end).collect();
-        Some(String::from_utf8_lossy(&line).into_owned())
+        let text = String::from_utf8_lossy(&line).into_owned();
+        Some(InputLine { text, is_cut_off: std::mem::take(&mut self.is_cut_off) })
     }
 
-    /// What is there of the next line.
+    /// The beginning of the next line, as far as it is there.
     fn begun(&self) -> String {
         String::from_utf8_lossy(&self.begun).into_owned()
     }
 
     /// The same at the end, if there is anything.
     fn rest(&mut self) -> Option<String> {
-        let rest = std::mem::take(&mut self.begun);
+        let Self { begun: rest, .. } = std::mem::take(self);
         (!rest.is_empty()).then(|| String::from_utf8_lossy(&rest).into_owned())
     }
 }
@@ -268,9 +348,13 @@ impl<N: FnMut() -> io::Result<Option<String>>> BufRead for Reader<N> {
 mod tests {
     use super::*;
 
+    fn added(pieces: &mut Pieces, bytes: &[u8]) -> Vec<String> {
+        pieces.add(bytes).into_iter().map(|line| line.text).collect()
+    }
+
     fn all(input: &[u8]) -> Vec<String> {
         let mut pieces = Pieces::default();
-        let lines = input.chunks(READ_BYTES - 1).flat_map(|bytes| pieces.add(bytes));
+        let lines = input.chunks(READ_BYTES - 1).flat_map(|bytes| added(&mut pieces, bytes));
         let mut lines: Vec<String> = lines.collect();
         lines.extend(pieces.rest());
         lines
@@ -285,11 +369,25 @@ mod tests {
     #[test]
     fn a_line_is_had_with_its_end_and_what_is_begun_is_seen_before() {
         let mut pieces = Pieces::default();
-        assert_eq!(pieces.add(b"on"), Vec::<String>::new());
+        assert_eq!(added(&mut pieces, b"on"), Vec::<String>::new());
         assert_eq!(pieces.begun(), "on");
-        assert_eq!(pieces.add(b"e\ntwo\nth"), ["one\n", "two\n"]);
+        assert_eq!(added(&mut pieces, b"e\ntwo\nth"), ["one\n", "two\n"]);
         assert_eq!((pieces.begun(), pieces.rest()), ("th".to_owned(), Some("th".to_owned())));
         assert_eq!((pieces.begun(), pieces.rest()), (String::new(), None));
+    }
+
+    #[test]
+    fn lines_for_which_there_is_no_room_are_counted_and_none_is_kept_after_one_of_them() {
+        let mut typed = TypedInput::default();
+        let long = "x".repeat(TYPED_BYTES_MAX - 2);
+        let lines = |texts: &[&str]| -> Vec<InputLine> {
+            texts.iter().map(|text| InputLine::whole((*text).to_owned())).collect()
+        };
+        typed.keep(lines(&[long.as_str(), "a\n"]).into_iter());
+        typed.keep(lines(&["b\n", "c\n", "d\n"]).into_iter());
+        let kept: Vec<&str> = typed.lines.iter().map(|line| line.text.as_str()).collect();
+        assert!(kept == [long.as_str(), "a\n"], "{} lines", kept.len());
+        assert_eq!(typed.left_out, 3);
     }
 
     #[test]

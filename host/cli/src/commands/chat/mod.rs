@@ -64,6 +64,8 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
         failure = context.printer.fails() => return Err(failure),
     };
     chat.view.rest();
+    let read = chat.input.take_read().into_iter().map(|line| line.text);
+    chat.aside.extend(read.filter(|line| !line.trim().is_empty()));
     for line in &chat.aside {
         chat.view.note(&format!("not said: {}", escaped_line(line.trim())));
     }
@@ -125,6 +127,7 @@ impl<'a> Chat<'a> {
         host.attend().await.map_err(|error| background_failure(&error))?;
         let supervisor = supervisor(context, &controller, storage, Some(host));
         let after = client.last_place().await?;
+        let input = Input::stdin();
         let mut chat = Self {
             context,
             storage,
@@ -133,8 +136,8 @@ impl<'a> Chat<'a> {
             policy,
             policy_read,
             supervisor,
-            view: View::new(&context.printer),
-            input: Input::stdin(),
+            view: View::new(&context.printer, input.clone()),
+            input,
             agent,
             after,
             asking: BTreeSet::new(),
@@ -228,13 +231,18 @@ impl<'a> Chat<'a> {
                 },
                 line = self.input.next(), if listens => {
                     let line = line.map_err(unreadable)?;
-                    if line.as_deref() == Some("") {
+                    if line.as_ref().is_some_and(|line| line.text.is_empty()) {
                         self.view.clear();
                         continue;
                     }
-                    if line.is_some() {
+                    if let Some(line) = &line {
                         self.view.typed();
+                        if line.is_cut_off {
+                            self.refuse_cut_off();
+                            continue;
+                        }
                     }
+                    let line = line.map(|line| line.text);
                     if self.question.is_some() {
                         self.give(line).await?;
                     } else if let Some(line) = line {

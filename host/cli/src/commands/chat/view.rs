@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
+use rustix::termios::tcgetwinsize;
 use taskrun_journal::event::{DialogEvent, EventRecord, EventView, LifecycleEvent};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
+use unicode_width::UnicodeWidthStr;
 
+use super::input::Input;
 use crate::follow::{Lines, Notes, Screen};
 use crate::output::Printer;
 use crate::output::escape::{escaped_line, excerpt, indented};
@@ -21,8 +24,8 @@ use crate::output::status_text;
 const TASK_CHARS_MAX: usize = 60;
 /// Stands before what a person says.
 pub(super) const PROMPT: &str = "> ";
-/// Back to the beginning of the line, which is cleared.
-const CLEAR_LINE: &str = "\r\x1b[K";
+/// Back to the beginning of the row; it and everything below it is cleared.
+const CLEAR_DOWN: &str = "\r\x1b[J";
 
 /// A run of the session, as far as it is shown.
 enum Shown {
@@ -43,13 +46,15 @@ pub(super) struct View {
     /// True while something is asked.
     asks: bool,
     is_terminal: bool,
+    /// The input, for what stands behind the prompt.
+    input: Input,
 }
 
 impl View {
-    pub(super) fn new(printer: &Printer) -> Self {
+    pub(super) fn new(printer: &Printer, input: Input) -> Self {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let (printer, runs) = (printer.clone(), BTreeMap::new());
-        Self { printer, runs, prompt: None, asks: false, is_terminal }
+        Self { printer, runs, prompt: None, asks: false, is_terminal, input }
     }
 
     /// True if this prompt does not stand in the last line, and is to.
@@ -66,6 +71,9 @@ impl View {
 
     /// Shows a line that was typed before it was awaited, as if it were typed.
     pub(super) fn repeat(&mut self, line: &str) {
+        if !self.is_terminal {
+            return;
+        }
         self.prompt(PROMPT, line.trim_end());
         self.prompt = None;
         write_now("\n");
@@ -78,7 +86,7 @@ impl View {
 
     /// Makes room for something else in the line of the prompt.
     pub(super) fn clear(&mut self) {
-        clear(&mut self.prompt);
+        clear(&mut self.prompt, &self.input);
     }
 
     /// Something is asked from now on. No part of the terminal moves meanwhile.
@@ -93,14 +101,25 @@ impl View {
     }
 
     pub(super) fn note(&mut self, text: &str) {
-        self.clear();
-        self.printer.talk(with(DIM, &format!("· {text}")));
+        self.print(|printer| printer.talk(with(DIM, &format!("· {text}"))));
     }
 
     /// A text of a run, whole.
     pub(super) fn guest_text(&mut self, text: &str) {
+        self.print(|printer| printer.guest_text(text));
+    }
+
+    /// Prints whole lines: above the moving part of the terminal, if there is one.
+    fn print(&mut self, print: impl FnOnce(&Printer)) {
         self.clear();
-        self.printer.guest_text(text);
+        let moves = self.runs.values().find_map(|shown| match shown {
+            Shown::Line(line) => Some(&line.1),
+            Shown::Background(_) | Shown::Nothing => None,
+        });
+        match moves {
+            Some(screen) => screen.above(|| print(&self.printer)),
+            None => print(&self.printer),
+        }
     }
 
     /// A line of the conversation that was said before, or elsewhere.
@@ -183,7 +202,7 @@ impl View {
             let (lines, screen) = &mut **line;
             let shown = lines.of(recorded);
             if !shown.is_empty() {
-                clear(&mut self.prompt);
+                clear(&mut self.prompt, &self.input);
             }
             shown.iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());
@@ -226,11 +245,22 @@ impl View {
     }
 }
 
-/// Clears the line of a prompt, if there is one.
-fn clear(prompt: &mut Option<String>) {
-    if prompt.take().is_some() {
-        write_now(CLEAR_LINE);
+/// Clears a prompt and what is typed behind it, if there is one: every row that they take.
+fn clear(prompt: &mut Option<String>, input: &Input) {
+    let Some(prompt) = prompt.take() else { return };
+    // Of a terminal that is gone nothing is cleared.
+    let begun = input.begun().unwrap_or_default();
+    let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    match rows_above(&format!("{prompt}{begun}"), columns) {
+        0 => write_now(CLEAR_DOWN),
+        rows => write_now(&format!("\x1b[{rows}A{CLEAR_DOWN}")),
     }
+}
+
+/// The number of rows that a line takes above its last one. A terminal that does not say how many
+/// columns it has breaks none.
+fn rows_above(line: &str, columns: usize) -> usize {
+    escaped_line(line).width().saturating_sub(1).checked_div(columns).unwrap_or(0)
 }
 
 /// Writes a text that ends no line.
@@ -246,4 +276,16 @@ fn has_answer(run: &Run) -> bool {
 /// True for a run that is a line of the conversation.
 pub(super) fn is_line(spec: &RunSpec) -> bool {
     spec.depth == 0 && !spec.history.is_none() && spec.class.is_task()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_fills_a_row_takes_no_further_one() {
+        let rows = |columns| rows_above("> \u{6f22}456789", columns);
+        assert_eq!([20, 10, 9, 5, 4].map(rows), [0, 0, 1, 1, 2]);
+        assert_eq!(rows(0), 0);
+    }
 }

@@ -51,7 +51,7 @@ pub(super) async fn checks(
     let mut checks = vec![in_force(context, dir, policy, present)];
     let hosts: Vec<Host> = present.iter().map(|one| one.host.clone()).collect();
     checks.extend(loads(context, storage, agent_loads(dir, &hosts)).await);
-    let living = present.iter().filter(|one| one.silence.is_none());
+    let living = present.iter().filter(|one| one.silence.is_none() && !one.host.is_leaving());
     let living: Vec<Host> = living.map(|one| one.host.clone()).collect();
     match due::check(context, storage, &living).await {
         Ok(check) => checks.extend(check),

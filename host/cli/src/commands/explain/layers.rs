@@ -3,7 +3,7 @@
 use serde::Serialize;
 use taskrun_journal::run::Run;
 use taskrun_policy::{
-    AgentPolicy, Decision, LayerExplanation, LayerOutcome, Location, Rule, RuleLayer,
+    AgentPolicy, Decision, LayerExplanation, LayerOutcome, Location, ModelPolicy, Rule, RuleLayer,
 };
 use taskrun_runtime::{PinError, StrandingAgent};
 
@@ -265,6 +265,18 @@ pub(super) fn of_own_file() -> LayerView {
     let reason = "its own files (the policy, what that names, the data directory) are kept from \
                   guests whatever rules allow";
     LayerView::new("host", "the host".to_owned(), LayerVerdict::Denied, reason.to_owned())
+}
+
+/// The refusal of a model whose price is not known.
+pub(super) fn of_price(model: &ModelPolicy) -> LayerView {
+    let (name, place) = (&model.name, shown_place(&model.location));
+    let reason =
+        format!("the budget is in dollars, and no `prices` of model {name} are known ({place})");
+    LayerView {
+        section: Some(Place::from(&model.location)),
+        change: vec![format!("add `prices` to [model.{name}] ({place})")],
+        ..LayerView::new("budget", "the budget".to_owned(), LayerVerdict::Denied, reason)
+    }
 }
 
 /// The layers of a run for which no rules can be put together: it begins nothing, unless it has ended

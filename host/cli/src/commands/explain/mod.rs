@@ -12,7 +12,9 @@ use taskrun_journal::run::Run;
 use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
 use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
-use self::layers::{LayerVerdict, LayerView, of_members, of_own_file, of_rules, of_stranding};
+use self::layers::{
+    LayerVerdict, LayerView, of_members, of_own_file, of_price, of_rules, of_stranding,
+};
 use self::question::{OwnedUse, PolicyQuestion};
 use crate::args::{ExplainArgs, OutputFormat};
 use crate::commands::agent_change::adopted_when_it_goes_on;
@@ -90,6 +92,8 @@ async fn of_agent(
             let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked, None);
             layers.extend(own_file(context, &[policy], agent, asked)?);
             layers.extend(member(policy, agent, (&agent.all_members(), None), asked)?);
+            let states_cost = agent.budget.cost_microusd.is_some();
+            layers.extend(price(policy, states_cost, asked));
             layers
         }
     };
@@ -134,6 +138,7 @@ async fn of_run(
             layers.extend(own_file(context, &[policy, &kept.policy], agent, asked)?);
             let members = (&kept.members[..], Some(run));
             layers.extend(member(policy, agent_of(policy, own)?, members, asked)?);
+            layers.extend(price(policy, kept.states_cost, asked));
             layers
         }
     };
@@ -175,6 +180,14 @@ fn member(
     let OwnedUse::Operation(_, Some(wanted)) = asked else { return Ok(None) };
     agent_of(policy, wanted)?;
     Ok(Some(of_members(agent, members, wanted)))
+}
+
+/// The refusal of a model without a price, where a budget in dollars is stated. Prices are those of
+/// the policy as it is now.
+fn price(policy: &Policy, states_cost: bool, asked: &OwnedUse) -> Option<LayerView> {
+    let OwnedUse::Model(Some(name)) = asked else { return None };
+    let model = policy.models.get(name).filter(|model| model.price.is_none())?;
+    states_cost.then(|| of_price(model))
 }
 
 impl Explanation {

@@ -16,6 +16,36 @@ pub enum AdoptRefusal {
     UnderWay,
 }
 
+/// Checks that a host that takes a run up may give it another pin, if nothing of it turns out to be
+/// under way: it is a task that no host has, and that is not on its way out.
+///
+/// # Errors
+/// [`AdoptRefusal`].
+pub fn check_adoptable(run: &Run) -> Result<(), AdoptRefusal> {
+    match (&run.state.lifecycle, run.spec.class, &run.state.hold) {
+        (
+            Lifecycle::Canceling { .. } | Lifecycle::Finalizing { .. } | Lifecycle::Ended { .. },
+            _,
+            _,
+        ) => Err(AdoptRefusal::Ended),
+        (
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
+            RunClass::Heartbeat,
+            _,
+        ) => Err(AdoptRefusal::Entry),
+        (
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
+            RunClass::Task,
+            Hold::Host { .. },
+        ) => Err(AdoptRefusal::UnderWay),
+        (
+            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
+            RunClass::Task,
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. },
+        ) => Ok(()),
+    }
+}
+
 /// The events that a request to give a run this pin of its agent records; empty if it has that.
 ///
 /// # Errors
@@ -23,22 +53,14 @@ pub enum AdoptRefusal {
 /// host left: the rest of a step that was cut off goes its own way, and a call begins again only
 /// where a person says so.
 pub fn adopt(run: &Run, to: &str, by: &str) -> Result<Vec<Event>, AdoptRefusal> {
-    match (&run.state.lifecycle, run.spec.class) {
-        (
-            Lifecycle::Canceling { .. } | Lifecycle::Finalizing { .. } | Lifecycle::Ended { .. },
-            _,
-        ) => Err(AdoptRefusal::Ended),
-        (
-            Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. },
-            RunClass::Heartbeat,
-        ) => Err(AdoptRefusal::Entry),
-        (Lifecycle::Running { .. }, RunClass::Task) => Err(AdoptRefusal::UnderWay),
-        (Lifecycle::Queued | Lifecycle::Blocked { .. }, RunClass::Task) => match &run.state.hold {
-            Hold::Host { .. } => Err(AdoptRefusal::UnderWay),
-            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
-                Ok(adopted(run, to, by))
-            }
-        },
+    check_adoptable(run)?;
+    match run.state.lifecycle {
+        Lifecycle::Running { .. } => Err(AdoptRefusal::UnderWay),
+        Lifecycle::Queued
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => Ok(adopted(run, to, by)),
     }
 }
 

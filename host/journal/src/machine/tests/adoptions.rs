@@ -42,7 +42,27 @@ fn only_a_run_that_nobody_has_under_way_is_given_another_pin() {
         }
     }
     let entry = run_of(RunSpec { class: RunClass::Heartbeat, ..spec() }, []);
+    assert_eq!(decide::check_adoptable(&entry), Err(AdoptRefusal::Entry));
     assert_eq!(decide::adopt(&entry, "a@2", "b"), Err(AdoptRefusal::Entry));
+}
+
+#[test]
+fn a_host_that_takes_a_run_up_may_give_it_another_pin_also_if_it_was_running() {
+    for place in places() {
+        let (name, run) = (place.name, run(place.events));
+        let expected = match run.status() {
+            Status::Queued | Status::Running | Status::Blocked => match run.state.hold.host() {
+                Some(_) => Err(AdoptRefusal::UnderWay),
+                None => Ok(()),
+            },
+            Status::Canceling
+            | Status::Finalizing
+            | Status::Completed
+            | Status::Failed
+            | Status::Canceled => Err(AdoptRefusal::Ended),
+        };
+        assert_eq!(decide::check_adoptable(&run), expected, "{name}");
+    }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use crate::checkpoint::{Checkpoint, FoldRef, Settled};
 use crate::event::DecisionKind;
 use crate::ids::RunId;
 use crate::message::Usage;
+use crate::reply::Reply;
 use crate::run::{Crashes, Lifecycle, RunView};
+use crate::spec::Continuation;
 
 fn decided(turn: u32, ran_ms: u64) -> Event {
     Event::PlanDecided {
@@ -129,6 +131,26 @@ fn what_was_used_beneath_the_runs_that_it_continues_is_kept_once() {
     assert_eq!(run(events.clone()).state.rounds.continued, None);
     events.extend([decided(2, 9), ended(2, used(7)), decided(3, 9), ended(3, None)]);
     assert_eq!(run(events).state.rounds.continued, used(7));
+}
+
+#[test]
+fn where_all_had_ended_beneath_the_run_that_it_continues_nothing_is_added_to_what_was_carried() {
+    let continued = |is_final| {
+        let continued = Continuation {
+            run: RunId::new("run-0").expect("a valid id"),
+            turns: 3,
+            rounds: 2,
+            tool_calls: 1,
+            ran_ms: 5,
+            usage: Usage::default(),
+            is_final,
+            reply: Reply::default(),
+            due: None,
+        };
+        let spec = RunSpec { continues: Some(Box::new(continued)), ..spec() };
+        run_of(spec, [started()]).state.rounds.continued
+    };
+    assert_eq!((continued(true), continued(false)), (Some(Usage::default()), None));
 }
 
 #[test]

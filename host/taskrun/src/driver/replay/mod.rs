@@ -117,7 +117,7 @@ pub async fn replay(
     };
     for (at, record) in records.iter().enumerate() {
         if at > 0 {
-            if let Some(end) = replay.end_of_step(&records[at..]) {
+            if let Some(end) = replay.end_of_step(&records, at) {
                 see(replay.step(end, record.seq).await);
             }
             replay.note_stops(record);
@@ -187,9 +187,14 @@ impl Replay<'_> {
         self.is_mixed = (self.is_mixed || changes) && !self.work().tape.is_empty();
     }
 
-    /// The end of a step that the next event of the record tells of, if it does. One that its host
-    /// left in the middle is still under way if the run goes on.
-    fn end_of_step<'r>(&self, rest: &'r [EventRecord]) -> Option<StepEndRecord<'r>> {
+    /// The end of a step that the event at this place of the record tells of, if it does. One that
+    /// its host left in the middle is still under way if the run goes on.
+    fn end_of_step<'r>(
+        &self,
+        records: &'r [EventRecord],
+        place: usize,
+    ) -> Option<StepEndRecord<'r>> {
+        let (before, rest) = records.split_at(place);
         let EventRecord { at, event, .. } = rest.first()?;
         match event.view() {
             EventView::Step(event) => match event {
@@ -201,17 +206,21 @@ impl Replay<'_> {
                 StepEvent::FinalizeRequested { reason: TerminationReason::TimeBudget, .. } => {
                     self.is_in_step(*at).then_some(StepEndRecord::Stopped(OUT_OF_TIME))
                 }
+                StepEvent::FinalizeRequested { .. } => self.end_at_limit(before, *at),
                 StepEvent::Usage { .. }
                 | StepEvent::PushedBack { .. }
                 | StepEvent::RoundEnded { .. }
-                | StepEvent::ReplayDiverged { .. }
-                | StepEvent::FinalizeRequested { .. } => None,
+                | StepEvent::ReplayDiverged { .. } => None,
             },
             EventView::Lifecycle(LifecycleEvent::Finalizing { ending }) => {
                 if let Some(why) = self.stopped_with_run(ending, *at) {
                     return Some(StepEndRecord::Stopped(why));
                 }
-                let is_of_step = matches!(StepFate::of(ending.stop_reason), StepFate::Failed);
+                let is_of_step = match StepFate::of(ending.stop_reason) {
+                    StepFate::Limited => return self.end_at_limit(before, *at),
+                    StepFate::Failed => true,
+                    StepFate::Stopped(_) | StepFate::Decided => false,
+                };
                 // What a step decided may be such an end, too: then it is on record before.
                 let is_running = matches!(self.run.state.lifecycle, Lifecycle::Running { .. });
                 // One that the host ends between two rounds has not failed in a step either.

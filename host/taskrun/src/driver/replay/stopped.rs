@@ -1,24 +1,34 @@
-//! Steps that were stopped before they came to their ends. What they would have done is not on
-//! record, so there is nothing to hold them against.
+//! Steps that were stopped before they came to their ends, or that ended at a limit of their run.
+//! Those that were stopped have nothing on record that they could be held against.
 
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{
-    CallEvent, EventRecord, EventView, LifecycleEvent, Refusal, StepEvent,
+    CallEvent, Event, EventRecord, EventView, LifecycleEvent, Refusal, StepEvent,
 };
 use taskrun_journal::run::{HeldWait, Lifecycle};
 use taskrun_journal::status::StopReason;
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::Timestamp;
-use taskrun_journal::tool::{ToolOutcome, ToolOutput};
+use taskrun_journal::tool::ToolOutput;
 
 use super::Replay;
+use super::step::StepEndRecord;
+use crate::driver::results::stopped;
+use crate::driver::step::STEP_FAILED;
+use crate::scope::HOST;
 
 pub(super) const STOPPED_FOR_TIME: &str = "it was stopped for its time";
 pub(super) const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
 pub(super) const ASKED_TO_STOP: &str = "it was asked to stop while it was under way";
 const LOST_ITS_HOST: &str = "it lost its host while it was under way";
+const WITHOUT_IT: &str = "the run came to its end without it";
 
-/// The code of a call that was stopped with its run.
-const STOPPED: &str = "stopped";
+/// The causes for which the host stops calls while the record says nothing of that, each with the
+/// end that the run then has.
+const STOPS_OF_CALLS: [(StopCause, StopReason); 2] = [
+    (StopCause::RunTimeout, StopReason::RunTimeout),
+    (StopCause::Shutdown, StopReason::HostShutdown),
+];
 
 /// The fate of the step before the end of a run, by the reason of that end.
 pub(super) enum StepFate {
@@ -26,7 +36,9 @@ pub(super) enum StepFate {
     Failed,
     /// It was stopped for this reason, if one was under way.
     Stopped(&'static str),
-    /// None was under way.
+    /// A limit was met, be it in a step or beside one.
+    Limited,
+    /// It decided, or the run ended for something else than a step.
     Decided,
 }
 
@@ -51,44 +63,48 @@ impl StepFate {
             | StopReason::NaturalEnd
             | StopReason::TerminalTool
             | StopReason::FinalResponse
-            | StopReason::MaxTurns
+            | StopReason::PersistFailed
+            | StopReason::Deferred => Self::Decided,
+            StopReason::MaxTurns
             | StopReason::MaxTokens
             | StopReason::MaxCost
             | StopReason::Wallclock
             | StopReason::ToolCap
             | StopReason::FailureCap
-            | StopReason::TimeBudget
-            | StopReason::PersistFailed
-            | StopReason::Deferred => Self::Decided,
+            | StopReason::TimeBudget => Self::Limited,
         }
     }
 }
 
 /// The stops that are on record, and the calls that kept a step from beginning.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Stops {
     /// True if a step was under way when somebody asked to stop, or when the host died, and it does
     /// not go on.
     in_step: bool,
-    /// True if the end of the run, or of its time, overtook calls: no step began after them.
+    /// True if the host refused calls, as the run was to come to its end: no step began after them.
     in_calls: bool,
+    /// The end of a run for which the host stops calls as it stopped these: if the run has that
+    /// end, no step began after them.
+    of_calls: Option<StopReason>,
 }
 
 impl Replay<'_> {
     /// Takes note of what an event says of the step under way, before the run has that event.
     pub(super) fn note_stops(&mut self, record: &EventRecord) {
-        let Stops { in_step, in_calls } = self.stops;
+        let stops = self.stops;
         self.stops = match record.event.view() {
             EventView::Lifecycle(
                 LifecycleEvent::CancelRequested { .. } | LifecycleEvent::Lost { crashed: true, .. },
-            ) => Stops { in_step: in_step || self.is_in_step(record.at), in_calls },
+            ) => Stops { in_step: stops.in_step || self.is_in_step(record.at), ..stops },
             // The same step goes on, by its record.
             EventView::Lifecycle(LifecycleEvent::Resumed { .. }) => {
-                Stops { in_step: false, in_calls }
+                Stops { in_step: false, ..stops }
             }
             EventView::Call(CallEvent::ToolResult { output, refused, .. }) => {
-                let is_overtaken = refused == Some(Refusal::Finalized) || is_stopped(output);
-                Stops { in_step, in_calls: in_calls || is_overtaken }
+                let in_calls = stops.in_calls || refused == Some(Refusal::Finalized);
+                let of_calls = end_of_calls(output).or(stops.of_calls);
+                Stops { in_calls, of_calls, ..stops }
             }
             EventView::Step(
                 StepEvent::PlanDecided { .. }
@@ -101,7 +117,7 @@ impl Replay<'_> {
             | EventView::Call(_)
             | EventView::Dialog(_)
             | EventView::Taped(_)
-            | EventView::Account(_) => Stops { in_step, in_calls },
+            | EventView::Account(_) => stops,
         };
     }
 
@@ -111,24 +127,44 @@ impl Replay<'_> {
         if matches!(self.run.state.lifecycle, Lifecycle::Canceling { .. }) {
             return self.stops.in_step.then_some(ASKED_TO_STOP);
         }
+        let was_in_calls =
+            || self.stops.of_calls == Some(ending.stop_reason) && !self.work().has_begun_step();
         match StepFate::of(ending.stop_reason) {
-            StepFate::Stopped(why) => (self.stops.in_step || self.is_in_step(at)).then_some(why),
-            StepFate::Failed | StepFate::Decided => None,
+            StepFate::Stopped(why) => {
+                let is_in_step = || self.is_in_step(at) && !was_in_calls();
+                (self.stops.in_step || is_in_step()).then_some(why)
+            }
+            StepFate::Failed | StepFate::Limited | StepFate::Decided => None,
         }
+    }
+
+    /// The end of a step at a limit for which the run has its last word next, or ends; `None` if
+    /// none was under way. A step that failed as nothing was left to ask a model with has its error
+    /// on record before that.
+    pub(super) fn end_at_limit<'r>(
+        &self,
+        before: &'r [EventRecord],
+        at: Timestamp,
+    ) -> Option<StepEndRecord<'r>> {
+        if let Some(error) = error_before_end(before) {
+            return Some(StepEndRecord::Failed(error));
+        }
+        // Nothing else begins after the last word was asked for.
+        let has_begun = || self.work().finalize.is_some() || self.work().has_begun_step();
+        (self.is_in_step(at) && has_begun()).then_some(StepEndRecord::Stopped(WITHOUT_IT))
     }
 
     /// True if a step is under way at this time, as far as the record tells: that one begins is not
     /// on it, so it is under way where nothing else is.
     pub(super) fn is_in_step(&self, at: Timestamp) -> bool {
         let (state, work) = (&self.run.state, self.work());
-        let has_begun = || !work.tape.clone().without_notes_of_host().is_empty();
         let is_executed = match &state.lifecycle {
             // An entry of a heartbeat is worked on in the steps of another run.
             Lifecycle::Running { execution } => {
-                execution.batch.is_none() && (state.hold.host().is_some() || has_begun())
+                execution.batch.is_none() && (state.hold.host().is_some() || work.has_begun_step())
             }
             // It may have been put off.
-            Lifecycle::Blocked { .. } => has_begun(),
+            Lifecycle::Blocked { .. } => work.has_begun_step(),
             Lifecycle::Queued
             | Lifecycle::Canceling { .. }
             | Lifecycle::Finalizing { .. }
@@ -141,10 +177,19 @@ impl Replay<'_> {
     }
 }
 
-/// True for the output of a call that was stopped with its run.
-fn is_stopped(output: &ToolOutput) -> bool {
-    match &output.outcome {
-        ToolOutcome::Failure(failure) => failure.error.code.as_deref() == Some(STOPPED),
-        ToolOutcome::Value(_) => false,
-    }
+/// The end of the run with which the host stopped a call that has this output; `None` if it did
+/// not. A tool that fails chooses its code itself, so that alone says nothing.
+fn end_of_calls(output: &ToolOutput) -> Option<StopReason> {
+    let is_stopped = |cause| output.outcome == stopped(&output.name, &CallAbort::Stopped { cause });
+    STOPS_OF_CALLS.into_iter().find(|(cause, _)| is_stopped(*cause)).map(|(_, reason)| reason)
+}
+
+/// The error of a step that the host wrote just before the record goes on with the limit for which
+/// the step was not tried again.
+fn error_before_end(before: &[EventRecord]) -> Option<&str> {
+    let mut lines = before.iter().rev().map_while(|record| {
+        let Event::Log { source, message, .. } = &record.event else { return None };
+        (source == HOST).then_some(message)
+    });
+    lines.find_map(|line| line.strip_prefix(STEP_FAILED))
 }

@@ -82,6 +82,7 @@ impl Recorded {
         let bounds = Bounds {
             rules: Arc::new(CurrentRules::new(rules, pins_now)),
             ancestors: narrowing::budgets_of_ancestors(&run.spec, &above),
+            states_cost: narrowing::states_cost(&run.spec, &agent, &above),
         };
         let (agent, code) = narrowing::narrowed((agent, code), &run.spec, &above);
         Parts { env: Arc::clone(&self.env), agent, code, bounds }

@@ -8,6 +8,10 @@ use crate::driver::allowance::{Allowance, TreeSnapshot};
 use crate::driver::results::host_line;
 use crate::driver::stop::Halt;
 
+/// The beginning of the line that keeps the error of such a step beside the limit; the error comes
+/// next.
+pub(in crate::driver) const STEP_FAILED: &str = "the step failed: ";
+
 impl Step<'_> {
     /// Ends a step at the limit that is met, where its error comes of a question that was refused for
     /// that. A run has its first step whatever is left, as it may need no model, and others spend while
@@ -20,7 +24,7 @@ impl Step<'_> {
         let tree = TreeSnapshot::default();
         let allowance = Allowance::new(self.parts, self.recorder, &tree);
         if let Some(reason) = allowance.cap_with(&step.pending).await? {
-            step.pending.push(host_line(LogLevel::Warn, format!("the step failed: {error}")));
+            step.pending.push(host_line(LogLevel::Warn, format!("{STEP_FAILED}{error}")));
             step.outcome = Err(Outcome::Exhausted(reason));
         }
         Ok(())

@@ -19,7 +19,8 @@ pub(in crate::driver) struct ContinuedRun {
 }
 
 impl ContinuedRun {
-    /// The one that a run continues.
+    /// The one that a run continues; `None` where the record of the run has all of it, as nothing
+    /// is open there any more.
     pub(in crate::driver) fn of(run: &Run) -> Option<Self> {
         let continued = run.spec.continues.as_ref()?;
         let is_open = run.state.rounds.continued.is_none();
