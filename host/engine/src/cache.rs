@@ -2,6 +2,7 @@
 //! it is given to deserialize, so each file carries a keyed hash over everything that makes it the right
 //! one, and a file that does not fit is as good as none.
 
+mod mac;
 mod native;
 mod removal;
 
@@ -11,10 +12,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use self::mac::Mac;
 pub(crate) use self::native::NativeCode;
 pub use self::removal::CachedFiles;
 use crate::config::ENGINE_VERSION;
-use crate::digest::HashThreads;
 
 const HEADER_BYTES: usize = 8 + blake3::OUT_LEN;
 /// Largest refusal that is read: a kind, a time and a text that is cut before.
@@ -101,11 +102,11 @@ impl Content {
     /// First bytes of a file; the digit is the version of the format.
     fn magic(self) -> &'static [u8; 8] {
         match self {
-            Self::Native => b"trnativ1",
-            Self::Refusal => b"trrefus1",
-            Self::Description => b"trdescr1",
-            Self::FileDigest => b"trdiges1",
-            Self::Inspection => b"trinspe1",
+            Self::Native => b"trnativ2",
+            Self::Refusal => b"trrefus2",
+            Self::Description => b"trdescr2",
+            Self::FileDigest => b"trdiges2",
+            Self::Inspection => b"trinspe2",
         }
     }
 
@@ -153,28 +154,19 @@ impl Cache {
         self.dir.join(format!("{component}-{}.{}", &fits[..16], content.extension()))
     }
 
-    /// The keyed hash of a file, but for what it holds.
-    fn hasher(&self, content: Content, entry: Entry) -> blake3::Hasher {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        // All parts but the last have a fixed length.
-        hasher.update(content.magic());
-        hasher.update(blake3::hash(ENGINE_VERSION.as_bytes()).as_bytes());
-        hasher.update(entry.compatibility.as_bytes());
-        hasher.update(entry.component.as_bytes());
-        hasher
-    }
-
-    fn mac(&self, content: Content, entry: Entry, code: &[u8]) -> blake3::Hash {
-        let mut hasher = self.hasher(content, entry);
-        HashThreads::for_bytes(code.len() as u64).update(&mut hasher, code);
-        hasher.finalize()
+    /// The keyed hash of a file of this kind for `entry`.
+    fn mac(&self, content: Content, entry: Entry) -> Mac {
+        let version = blake3::hash(ENGINE_VERSION.as_bytes());
+        let fits = [version.as_bytes(), entry.compatibility.as_bytes(), entry.component.as_bytes()];
+        let facts = fits.into_iter().map(|hash| &hash[..]);
+        Mac::new(&self.key, std::iter::once(&content.magic()[..]).chain(facts))
     }
 
     /// The native code for `entry`, if it is there and was written with this key for exactly it.
     pub(crate) fn get(&self, entry: Entry) -> Option<NativeCode> {
         self.find(Content::Native, entry, |file, len| {
-            let hasher = self.hasher(Content::Native, entry);
-            NativeCode::read(file, len, Content::Native.magic(), hasher)
+            let mac = self.mac(Content::Native, entry);
+            NativeCode::read(&file, len, Content::Native.magic(), &mac)
         })
     }
 
@@ -263,7 +255,7 @@ impl Cache {
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
         let (mac, code) = rest.split_first_chunk::<32>()?;
         // `blake3::Hash` compares in constant time.
-        let wanted = self.mac(content, entry, code);
+        let wanted = self.mac(content, entry).of(code);
         let fits = magic == content.magic() && blake3::Hash::from_bytes(*mac) == wanted;
         fits.then_some(VerifiedFile(bytes))
     }
@@ -279,7 +271,7 @@ impl Cache {
         let (mut file, temporary) = private_file(&self.dir)?;
         let written = file
             .write_all(content.magic())
-            .and_then(|()| file.write_all(self.mac(content, entry, code).as_bytes()))
+            .and_then(|()| file.write_all(self.mac(content, entry).of(code).as_bytes()))
             .and_then(|()| file.write_all(code))
             .and_then(|()| fs::rename(&temporary, path));
         if written.is_err() {

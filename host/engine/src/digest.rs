@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
 /// Bytes from which on several threads are quicker than one, with the time that these take to start.
 const SHARED_FROM: u64 = 4 << 20;
 /// Most threads.
@@ -36,39 +38,23 @@ impl HashThreads {
         }
     }
 
-    /// Adds all that a reader gives to what is hashed, and has `keep` see it, piece by piece. A piece
-    /// is kept and the next one read while it is hashed, if there are threads.
-    ///
-    /// # Errors
-    /// Those of the reader and of `keep`.
-    pub(crate) fn update_from(
+    /// The results of `work` for the numbers below `count`, in their order, on any thread each. A buffer
+    /// that a thread fills for one of them is given to it again for the next.
+    pub(crate) fn map<T: Send>(
         &self,
-        hasher: &mut blake3::Hasher,
-        reader: &mut (impl Read + Send),
-        mut keep: impl FnMut(&[u8]) -> io::Result<()> + Send,
-    ) -> io::Result<()> {
-        let (mut piece, mut next) = (Vec::new(), Vec::new());
-        read_piece(reader, &mut piece)?;
-        while !piece.is_empty() {
-            let mut go_on = || {
-                keep(&piece)?;
-                read_piece(reader, &mut next)
-            };
-            match &self.0 {
-                Some(pool) => {
-                    let hash = || {
-                        hasher.update_rayon(&piece);
-                    };
-                    pool.join(hash, go_on).1?;
-                }
-                None => {
-                    hasher.update(&piece);
-                    go_on()?;
-                }
+        count: usize,
+        work: impl Fn(&mut Vec<u8>, usize) -> T + Sync + Send,
+    ) -> Vec<T> {
+        match &self.0 {
+            Some(pool) => {
+                let of_all = (0..count).into_par_iter().map_init(Vec::new, work);
+                pool.install(|| of_all.collect())
             }
-            std::mem::swap(&mut piece, &mut next);
+            None => {
+                let mut buffer = Vec::new();
+                (0..count).map(|n| work(&mut buffer, n)).collect()
+            }
         }
-        Ok(())
     }
 }
 
@@ -85,13 +71,30 @@ pub(crate) fn of(bytes: &[u8]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// The digest of all that a reader gives, which is about so many bytes.
+/// The digest of all that a reader gives, which is about so many bytes. A piece is read while the one
+/// before is hashed, if there are threads.
 ///
 /// # Errors
 /// The reader's.
 pub(crate) fn of_reader(mut reader: impl Read + Send, bytes: u64) -> io::Result<blake3::Hash> {
     let (mut hasher, threads) = (blake3::Hasher::new(), HashThreads::for_bytes(bytes));
-    threads.update_from(&mut hasher, &mut reader, |_| Ok(()))?;
+    let (mut piece, mut next) = (Vec::new(), Vec::new());
+    read_piece(&mut reader, &mut piece)?;
+    while !piece.is_empty() {
+        match &threads.0 {
+            Some(pool) => {
+                let hash = || {
+                    hasher.update_rayon(&piece);
+                };
+                pool.join(hash, || read_piece(&mut reader, &mut next)).1?;
+            }
+            None => {
+                hasher.update(&piece);
+                read_piece(&mut reader, &mut next)?;
+            }
+        }
+        std::mem::swap(&mut piece, &mut next);
+    }
     Ok(hasher.finalize())
 }
 

@@ -1,9 +1,15 @@
 //! Native code on its way from its file into the engine.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Read};
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::FileExt;
 
 use super::HEADER_BYTES;
+use super::mac::Mac;
+#[cfg(target_os = "linux")]
+use super::mac::PIECE_BYTES;
+#[cfg(target_os = "linux")]
 use crate::digest::HashThreads;
 
 /// Largest file that is read. Native code is three to ten times the component.
@@ -23,15 +29,15 @@ pub(crate) enum NativeCode {
 
 impl NativeCode {
     /// Reads a file of `len` bytes: `magic`, the hash, and the code. `None` if the hash is another one than
-    /// that of `hasher` with the code.
+    /// that of `mac` with the code.
     ///
     /// # Errors
     /// The operating system's; [`io::ErrorKind::FileTooLarge`].
     pub(super) fn read(
-        mut file: File,
+        mut file: &File,
         len: u64,
         magic: &[u8; 8],
-        mut hasher: blake3::Hasher,
+        mac: &Mac,
     ) -> io::Result<Option<Self>> {
         if len > FILE_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{len} bytes")));
@@ -41,67 +47,72 @@ impl NativeCode {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             read => read?,
         }
-        let threads = HashThreads::for_bytes(len);
-        let fits = |hasher: &blake3::Hasher| {
-            let (found, mac) = header.split_at(magic.len());
+        let code_len = len.saturating_sub(HEADER_BYTES as u64);
+        let fits = |hash: blake3::Hash| {
+            let (found, wanted) = header.split_at(magic.len());
             // `blake3::Hash` compares in constant time.
-            found == magic && hasher.finalize() == *mac
+            found == magic && hash == *wanted
         };
         if len >= MAPPED_FROM {
-            let mut hasher = hasher.clone();
-            match sealed(&mut (&file).take(FILE_BYTES_MAX), &threads, &mut hasher) {
-                Ok(sealed) => return Ok(fits(&hasher).then_some(Self::Sealed(sealed))),
+            match sealed(file, code_len, mac) {
+                Ok((sealed, hash)) => return Ok(fits(hash).then_some(Self::Sealed(sealed))),
                 // There are no such files, or there is no room for one.
                 Err(error) => tracing::debug!(%error, "native code is copied"),
             }
-            file.seek(io::SeekFrom::Start(HEADER_BYTES as u64))?;
         }
-        let mut code = Vec::with_capacity(usize::try_from(len).unwrap_or(0));
-        let mut file = file.take(FILE_BYTES_MAX);
-        threads.update_from(&mut hasher, &mut file, |piece| code.write_all(piece))?;
-        Ok(fits(&hasher).then_some(Self::Bytes(code)))
+        let mut code = Vec::with_capacity(usize::try_from(code_len).unwrap_or(0));
+        file.take(code_len).read_to_end(&mut code)?;
+        Ok(fits(mac.of(&code)).then_some(Self::Bytes(code)))
     }
 }
 
-/// A sealed file in memory with all that a reader gives, which is hashed.
+/// A sealed file in memory with the `len` bytes of a file behind its header, and their hash. Pieces are
+/// read, hashed and written by all processors.
 #[cfg(target_os = "linux")]
-fn sealed(
-    reader: &mut (impl Read + Send),
-    threads: &HashThreads,
-    hasher: &mut blake3::Hasher,
-) -> io::Result<File> {
+fn sealed(source: &File, len: u64, mac: &Mac) -> io::Result<(File, blake3::Hash)> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // Kernels before 6.3 do not know that it is no program.
     let made = memfd_create("native", flags | MemfdFlags::NOEXEC_SEAL);
-    let mut file = File::from(made.or_else(|_| memfd_create("native", flags))?);
-    threads.update_from(hasher, reader, |piece| file.write_all(piece))?;
+    let sealed = File::from(made.or_else(|_| memfd_create("native", flags))?);
+    let pieces = usize::try_from(len.div_ceil(PIECE_BYTES as u64)).unwrap_or(usize::MAX);
+    let copies = HashThreads::for_bytes(len).map(pieces, |piece, n| {
+        let begin = n as u64 * PIECE_BYTES as u64;
+        let piece_len = usize::try_from(len - begin).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        piece.resize(piece_len, 0);
+        source.read_exact_at(piece, HEADER_BYTES as u64 + begin)?;
+        sealed.write_all_at(piece, begin)?;
+        Ok(mac.piece(piece))
+    });
+    let hashes: Vec<blake3::Hash> = copies.into_iter().collect::<io::Result<_>>()?;
     // Refused if anything could still be written to it.
     let all = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    fcntl_add_seals(&file, all)?;
-    Ok(file)
+    fcntl_add_seals(&sealed, all)?;
+    Ok((sealed, mac.of_pieces(len, hashes)))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn sealed(_: &mut impl Read, _: &HashThreads, _: &mut blake3::Hasher) -> io::Result<File> {
+fn sealed(_: &File, _: u64, _: &Mac) -> io::Result<(File, blake3::Hash)> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::io::{Seek, Write};
+
     use super::*;
 
     fn read(bytes: &[u8]) -> Option<NativeCode> {
         let mut file = tempfile::tempfile().expect("a file");
         file.write_all(bytes).expect("written");
         file.rewind().expect("a file");
-        NativeCode::read(file, bytes.len() as u64, b"8 bytes.", blake3::Hasher::new())
-            .expect("reads")
+        let mac = Mac::new(&[1; 32], []);
+        NativeCode::read(&file, bytes.len() as u64, b"8 bytes.", &mac).expect("reads")
     }
 
     fn file_of(code: &[u8]) -> Vec<u8> {
-        [b"8 bytes.", &blake3::hash(code).as_bytes()[..], code].concat()
+        [b"8 bytes.", &Mac::new(&[1; 32], []).of(code).as_bytes()[..], code].concat()
     }
 
     #[test]
