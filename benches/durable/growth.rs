@@ -143,6 +143,7 @@ async fn changes(filled: &mut Filled) -> Round {
             finalizers: 0,
             tree_slots: 4,
             ready: taskrun_journal::pin::Ready::All,
+            resumes: 0,
             now: Timestamp(BASE_MS + first),
         };
         let more = store.claim(claim).await.expect("claims");

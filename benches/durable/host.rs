@@ -162,18 +162,20 @@ impl Host {
             (name.to_owned(), Arc::new(agent))
         });
         let agents =
-            Agents { policy: "policy".to_owned(), by_name: agents.collect(), ..Agents::default() };
+            Agents { policy: "policy".into(), by_name: agents.collect(), ..Agents::default() };
         let store = open(dir, Durability::Power);
         let controller = Controller::new(ControllerParts {
             store: Arc::clone(&store) as _,
             hosts: Arc::clone(&store) as _,
             sessions: Arc::clone(&store) as _,
             memory: Arc::clone(&store) as _,
+            consents: Arc::clone(&store) as _,
             dispatches: Arc::clone(&store) as _,
             subscribers: Default::default(),
             agents,
             deployments: None,
             clock: Arc::new(SystemClock::new()),
+            machine: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
             hooks: Hooks::default(),

@@ -52,7 +52,8 @@ async fn a_canceled_run_of_a_host_that_hangs_while_it_leaves_is_ended_by_another
     };
     world.hearts.register(host).await.expect("registers");
     let (ready, tree_slots) = (Ready::All, u32::MAX);
-    let claim = Claim { host: leaving, limit: 1, finalizers: 0, tree_slots, ready, now };
+    let resumes = 0;
+    let claim = Claim { host: leaving, limit: 1, finalizers: 0, tree_slots, ready, resumes, now };
     assert_eq!(world.inner.claim(claim).await.expect("claims").len(), 1);
     door.client().cancel(&id, None).await.expect("canceled");
     assert_eq!(door.get(&id).await.status(), Status::Canceling);

@@ -67,11 +67,12 @@ async fn l_022_a_planner_sees_how_often_calls_may_still_fail() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
     let planner = ClosurePlanner::new(move |_, scope: Arc<CallScope>| {
-        let turn = scope.context().turn;
-        sees.lock().expect("no panic").push(scope.remaining().tool_failures);
+        let sees = Arc::clone(&sees);
         async move {
-            match turn {
-                1 | 2 => call_of(&[(&turn.to_string(), "tool/f", "0")]),
+            let left = scope.remaining().await.tool_failures;
+            sees.lock().expect("no panic").push(left);
+            match scope.context().turn {
+                turn @ (1 | 2) => call_of(&[(&turn.to_string(), "tool/f", "0")]),
                 3 => call_of(&[("3", "tool/f", "1")]),
                 _ => answer("done"),
             }
@@ -248,4 +249,9 @@ async fn ls_25_a_run_is_over_a_grace_and_a_step_after_its_budget_of_time() {
     assert_eq!(refusals(&host, &run).await, [Some(Refusal::Finalized)]);
     let view = host.view(&id).await;
     assert_eq!(view.duration_ms, Some((20 * 60 + 10) * 1_000));
+    let took = host.journal(&id).await.into_iter().find_map(|recorded| {
+        let Event::ToolResult { duration_ms, .. } = recorded.event else { return None };
+        Some(duration_ms)
+    });
+    assert_eq!(took, view.duration_ms, "the call was under way all the time");
 }

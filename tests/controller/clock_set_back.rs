@@ -19,7 +19,7 @@ use super::beats::{batches, beating, leave};
 use super::common::{Gates, check_journal, count, following, named, task_tools};
 use super::dispatches::{all_delivered, registered, rows, told};
 use super::push_back::{self, Busy, reach_the_wait};
-use crate::native::{ClosurePlanner, ClosureTool, World, answer, value};
+use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, value};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -163,9 +163,8 @@ async fn case_67_a_run_is_put_off_for_what_is_left_of_a_pause() {
     assert_eq!(host.end("2").await.status(), Status::Completed);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_67_a_subscriber_that_could_not_be_told_is_told_after_a_pause_as_long_as_it_was() {
-    let mut world = late();
+/// A host with a run whose subscriber could not be told at first, and how often that was tried.
+async fn told_in_vain(world: &mut World) -> (Native, Arc<AtomicUsize>) {
     world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
     let tries = Arc::new(AtomicUsize::new(0));
     let tried = Arc::clone(&tries);
@@ -182,8 +181,27 @@ async fn case_67_a_subscriber_that_could_not_be_told_is_told_after_a_pause_as_lo
         rows.iter().any(|row| (row.state, row.attempts) == (DispatchState::Pending, 1))
     })
     .await;
+    (host, tries)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_67_a_subscriber_that_could_not_be_told_is_told_after_a_pause_as_long_as_it_was() {
+    let mut world = late();
+    let (host, tries) = told_in_vain(&mut world).await;
     set_back(&world);
     world.clock.advance(PAUSES[0]);
+    rows(&host, "r", all_delivered(1)).await;
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_67_a_subscriber_is_told_again_though_no_timer_counted_the_pause() {
+    let mut world = World::new();
+    let (host, tries) = told_in_vain(&mut world).await;
+    // It waits for the end of the pause.
+    host.settle().await;
+    let now = world.clock.now();
+    world.clock.set_time_of_day(now.plus(PAUSES[0]));
     rows(&host, "r", all_delivered(1)).await;
     assert_eq!(tries.load(Ordering::SeqCst), 2);
 }

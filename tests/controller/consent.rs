@@ -29,7 +29,7 @@ fn rule(functions: Pattern) -> AskRule {
 }
 
 /// Calls of `mail/f` and of tools with the tag `danger` need consent.
-fn asks(agent: &mut Agent) {
+pub(crate) fn asks(agent: &mut Agent) {
     let danger = Pattern::Tag("danger".to_owned());
     let rules = vec![rule(Pattern::all_of("mail")), rule(danger)];
     agent.ask = AskRules { rules, timeout: Duration::from_secs(3_600) };
@@ -76,7 +76,7 @@ async fn said(host: &Native) -> String {
 }
 
 /// The decisions about calls, and the calls that began, in order.
-fn story(journal: &[EventRecord]) -> Vec<String> {
+pub(crate) fn story(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let event = &recorded.event;
         if let Event::Asked { item } = event {
@@ -88,11 +88,17 @@ fn story(journal: &[EventRecord]) -> Vec<String> {
         if let Event::ToolResult { output, refused: Some(refused), .. } = event {
             return Some(format!("{} {refused:?}", output.tool_call_id));
         }
-        let Event::ToolAuthorization { tool_call_id, approved, decided_by, for_run, .. } = event
+        let Event::ToolAuthorization {
+            tool_call_id, approved, decided_by, for_run, consent, ..
+        } = event
         else {
             return (event.kind() == "blocked").then(|| "blocked".to_owned());
         };
-        let scope = if *for_run { " for the run" } else { "" };
+        let scope = match consent {
+            Some(number) => format!(" in consent {number}"),
+            None if *for_run => " for the run".to_owned(),
+            None => String::new(),
+        };
         Some(format!("{tool_call_id} {approved} by {decided_by}{scope}"))
     });
     lines.collect()

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use taskrun::agents::AgentTools;
 use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeadReason, ReportState};
@@ -14,12 +13,10 @@ use taskrun_journal::message::Message;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::ReportChange;
 use taskrun_journal::tool::ToolOutcome;
-use taskrun_policy::{CallTimeouts, HostFunction, Limits};
 
 use super::common::Gates;
-use crate::native::{
-    ClosurePlanner, Native, Planned, World, answer, call_of, change_code, failed, request,
-};
+use super::host_tools::leader_that;
+use crate::native::{ClosurePlanner, Native, Planned, World, answer, call_of, failed, request};
 
 /// The heading of what a run is told.
 const HEADING: &str = "[Background reports]";
@@ -42,15 +39,7 @@ pub(crate) fn task(input: &PlanInput) -> String {
 
 /// Adds an agent that has all tools of the host.
 pub(crate) fn leader(world: &mut World, name: &str, planner: ClosurePlanner) {
-    world.agent_with(name, planner, |agent| {
-        let members = ["worker", "slow", "middle"].map(str::to_owned);
-        agent.members = members.to_vec();
-        change_code(agent, |code| {
-            let bounds = (&Limits::default(), &CallTimeouts::default());
-            let tools = AgentTools::none().with_host_tools(&HostFunction::ALL, &members, bounds);
-            code.tools = tools.expect("the host's own schemas are some");
-        });
-    });
+    leader_that(world, (name, &["worker", "slow", "middle"]), planner, |_| {});
 }
 
 /// A call that starts a background run.

@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::clock::SystemClock;
 use taskrun::controller::IDLE_WAIT;
 use taskrun::error::ControllerError;
 use taskrun::ports::transport::{
     Callback, News, Subscriber, Subscribers, Transport, TransportError, TransportKind,
 };
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::dispatch::{Dispatch, DispatchState, PAUSES, TaskEvent};
+use taskrun_journal::dispatch::{Dispatch, DispatchState, PAUSES, TAKEN_FOR, TaskEvent};
 use taskrun_journal::status::Status;
 use taskrun_journal::store::ReportChange;
 
@@ -30,7 +31,8 @@ impl Heard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(news.clone());
     }
 
-    fn all(&self) -> Vec<News> {
+    /// In the order of arrival.
+    pub(crate) fn all(&self) -> Vec<News> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -217,6 +219,38 @@ async fn attempts_are_made_again_after_pauses_and_end_in_a_dead_letter() {
         host.client().change_dispatches("r", Some("transport/ci"), retry).await.expect("there"),
         0
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_has_the_time_of_the_machine_however_fast_that_of_runs_passes() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.machine = Arc::new(SystemClock::new());
+    world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
+    let theirs = Arc::clone(&gates);
+    let mut slow = Subscriber::new(Callback::new(move |_| {
+        let gates = Arc::clone(&theirs);
+        async move {
+            gates.pass("told").await;
+            Ok(())
+        }
+    }));
+    slow.events = vec![TaskEvent::Completed];
+    world.subscribers = registered([("slow", slow)]);
+    let host = world.start().await;
+    host.spawn(&told(named_run("r"), &["transport/slow"])).await;
+    host.end("r").await;
+    gates.have_come(1).await;
+    let is_taken = |rows: &[Dispatch]| rows.len() == 1 && rows[0].state == DispatchState::Taken;
+    let mut due = rows(&host, "r", is_taken).await[0].due;
+    for _ in 0..3 {
+        // Another host might take it by now. This one keeps it.
+        let kept = rows(&host, "r", |rows| is_taken(rows) && rows[0].due > due);
+        let (kept, _) = world.run_until(2 * TAKEN_FOR, kept).await;
+        due = kept[0].due;
+    }
+    gates.open("told");
+    let told = rows(&host, "r", all_delivered(1)).await;
+    assert_eq!((told[0].attempts, gates.came().len()), (0, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

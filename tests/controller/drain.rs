@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::clock::SystemClock;
 use taskrun::ports::planner::{ConversationView, FinalizeInput, PlanInput, Planner};
 use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
@@ -92,6 +93,20 @@ async fn m_05_a_run_in_a_plan_step_is_given_back_and_goes_on_elsewhere() {
     let id = first.spawn(&request("a", "x")).await;
     parts.step.reached_by(1).await;
     let closed = first.controller.hand_over(Duration::ZERO).await;
+    assert_eq!(closed.stragglers, []);
+    parts.step.open();
+    parts.call.open();
+    ends_elsewhere(&mut parts, &first, &id).await;
+}
+
+#[tokio::test]
+async fn m_05_a_host_whose_runs_see_a_clock_that_stands_still_ends_in_the_time_of_the_machine() {
+    let mut parts = two_calls();
+    parts.world.machine = Arc::new(SystemClock::new());
+    let first = parts.world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    parts.step.reached_by(1).await;
+    let closed = in_time(first.controller.hand_over(Duration::from_millis(1))).await;
     assert_eq!(closed.stragglers, []);
     parts.step.open();
     parts.call.open();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::clock::SystemClock;
 use taskrun::error::ControllerError;
 use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookEntry, HookError, Hooks, Moment, Verdict};
 use taskrun_journal::event::Event;
@@ -282,4 +283,45 @@ impl Hook for OnlySpawns {
             Moment::ToolCall { .. } => std::future::pending().await,
         }
     }
+}
+
+/// Lets everything happen, each in its time.
+struct Slow(Arc<Gates>);
+
+#[async_trait]
+impl Hook for Slow {
+    async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
+        let gate = match moment {
+            Moment::Spawn { .. } => "spawn",
+            Moment::ToolCall { .. } | Moment::Round { .. } => "call",
+        };
+        self.0.pass(gate).await;
+        Ok(Verdict::Go)
+    }
+}
+
+#[tokio::test]
+async fn m_20_a_hook_has_the_time_of_the_machine_however_fast_that_of_runs_passes() {
+    let gates = Gates::new();
+    let slow = HookEntry::critical("slow", Arc::new(Slow(Arc::clone(&gates))));
+    let (mut world, called) = world_with(vec![slow]);
+    world.machine = Arc::new(SystemClock::new());
+    let host = world.start().await;
+    let (client, wanted) = (host.client(), named("r", "caller"));
+    let mut accepted = std::pin::pin!(client.spawn(&wanted));
+    tokio::select! {
+        biased;
+        ended = &mut accepted => panic!("nobody decided: {ended:?}"),
+        _ = gates.have_come(1) => {}
+    }
+    world.clock.advance(10 * HOOK_TIMEOUT);
+    assert!(futures::poll!(&mut accepted).is_pending(), "it may still decide");
+    gates.open("spawn");
+    soon("it is accepted", accepted).await.expect("nobody is against it");
+    // Both calls of the first turn are asked about at the same time.
+    gates.have_come(3).await;
+    world.clock.advance(10 * HOOK_TIMEOUT);
+    gates.open("call");
+    assert_eq!(host.end("r").await.status(), Status::Completed);
+    assert_eq!(called.load(Ordering::SeqCst), 3, "none of them was refused");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun::agents::{Agent, AgentTools};
+use taskrun::agents::{Agent, AgentTools, Callee};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::Status;
@@ -61,6 +61,11 @@ pub(crate) fn step(input: &PlanInput, next: Next) -> Planned {
     call_of(&calls)
 }
 
+/// Agents of these names, of which nothing is said.
+pub(super) fn callees(names: &[String]) -> Vec<Callee> {
+    names.iter().map(|name| Callee { name: name.clone(), description: None }).collect()
+}
+
 /// Adds an agent that has all tools of the host and may start runs of these.
 pub(crate) fn leader(world: &mut World, name: &str, members: &[&str], next: Next) {
     leader_with(world, (name, members), next, |_| {});
@@ -88,6 +93,7 @@ pub(crate) fn leader_that(
         agent.members.clone_from(&members);
         change_code(agent, |code| {
             let bounds = (&Limits::default(), &CallTimeouts::default());
+            let members = callees(&members);
             let tools = AgentTools::none().with_host_tools(&HostFunction::ALL, &members, bounds);
             code.tools = tools.expect("the host's own schemas are some");
         });

@@ -10,7 +10,7 @@ use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::InterruptionPolicy;
+use taskrun_policy::{ASK_TIMEOUT_DEFAULT, InterruptionPolicy};
 
 use super::common::{Gates, check_journal, count, following, named, words_so_far};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, value};
@@ -110,6 +110,24 @@ async fn a_repetition_that_is_declined_fails_the_call() {
     let said = host.end("1").await.state.reply.result().expect("a result");
     assert!(said.starts_with("interrupted: "), "{said}");
     assert_eq!(calls(&ids).len(), 1);
+}
+
+#[tokio::test]
+async fn a_repetition_about_which_nobody_answers_in_time_fails_the_call() {
+    let (world, host, ids) = cut_off(InterruptionPolicy::Ask, ToolHints::default()).await;
+    asks(&host).await;
+    world.clock.advance(ASK_TIMEOUT_DEFAULT - Duration::from_secs(1));
+    host.settle().await;
+    assert_eq!(host.get("1").await.status(), Status::Blocked);
+    world.clock.advance(Duration::from_secs(1));
+    let run = host.end("1").await;
+    assert_eq!(run.status(), Status::Completed);
+    let said = run.state.reply.result().expect("a result");
+    assert!(said.starts_with("interrupted: "), "{said}");
+    assert_eq!(calls(&ids).len(), 1);
+    let journal = host.journal("1").await;
+    check_journal(&journal);
+    assert_eq!((count(&journal, "asked"), count(&journal, "answered")), (1, 1));
 }
 
 #[tokio::test]

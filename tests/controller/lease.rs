@@ -3,14 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use taskrun::gate::Guard;
+use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookEntry, HookError, Hooks, Moment, Verdict};
+use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::ruling::Phase;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::InterruptionPolicy;
+use taskrun_policy::{InterruptionPolicy, PolicyDecision};
 
 use super::common::{Gates, check_journal, count, following, named, soon, words_of};
-use crate::native::{ClosurePlanner, ClosureTool, Native, Op, World, answer, call_of, value};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, Op, World, answer, call_of, change_code, value,
+};
 
 /// A lease so short that hosts look at it all the time.
 const LEASE: Duration = Duration::from_millis(400);
@@ -102,6 +109,67 @@ async fn a_host_that_is_not_heard_stands_still_and_goes_on_with_what_is_its_own(
         assert_eq!(count(&journal, "lost"), 0);
     }
     assert_eq!(gates.came().len(), 2);
+}
+
+/// A hook and a policy engine that decide about calls when their gates are open.
+struct Doorman(Arc<Gates>);
+
+#[async_trait]
+impl Hook for Doorman {
+    async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
+        if let Moment::ToolCall { .. } = moment {
+            self.0.pass("hook").await;
+        }
+        Ok(Verdict::Go)
+    }
+}
+
+#[async_trait]
+impl PolicyEngine for Doorman {
+    fn name(&self) -> &str {
+        "doorman"
+    }
+
+    fn timeout(&self) -> Duration {
+        HOOK_TIMEOUT
+    }
+
+    async fn decide(&self, input: &PolicyInput) -> Result<PolicyDecision, PolicyFailure> {
+        if input.phase == Phase::Calls {
+            self.0.pass("engine").await;
+        }
+        Ok(PolicyDecision::default())
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_hooks_and_policy_engines_stands_still_with_their_host() {
+    let (mut world, gates) = calling(LEASE);
+    gates.open("tool");
+    let doorman = Arc::new(Doorman(Arc::clone(&gates)));
+    world.hooks = Hooks::new(vec![HookEntry::critical("doorman", doorman.clone())]);
+    let planner = following(vec![vec![("c", "t/f", "{}")]]);
+    world.agent_with("a", planner, |agent| {
+        change_code(agent, |code| code.guard = Guard { engines: vec![doorman] });
+    });
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    for nth in 1..=2 {
+        let came = gates.have_come(nth).await;
+        world.hearts.silence_of(host.controller.host(), NEARLY_OVER);
+        stands(&host, true).await;
+        host.settle().await;
+        world.clock.advance(10 * HOOK_TIMEOUT);
+        world.hearts.silence_of(host.controller.host(), Duration::ZERO);
+        stands(&host, false).await;
+        host.settle().await;
+        gates.open(&came[nth - 1]);
+    }
+    assert_eq!(host.end("1").await.status(), Status::Completed);
+    assert_eq!(results(&host.journal("1").await), ["\"from the tool\""]);
+    let mut came = gates.came();
+    came.sort();
+    assert_eq!(came, ["engine", "hook", "tool"]);
 }
 
 #[tokio::test]

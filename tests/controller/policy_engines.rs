@@ -111,11 +111,13 @@ fn world_with(engines: Vec<Arc<dyn PolicyEngine>>, turns: Vec<Vec<Call>>) -> (Wo
     tools(&mut world);
     let noted = Arc::clone(&seen);
     let planner = ClosurePlanner::new(move |input, scope| {
-        let tools = scope.tools().iter().map(|tool| tool.name.clone()).collect();
-        let seen = (tools, scope.remaining().tool_calls);
-        noted.lock().expect("nobody panics with it").push(seen);
-        let planned = follow(&turns, &input);
-        async move { planned }
+        let (planned, noted) = (follow(&turns, &input), Arc::clone(&noted));
+        async move {
+            let tools = scope.tools().iter().map(|tool| tool.name.clone()).collect();
+            let seen = (tools, scope.remaining().await.tool_calls);
+            noted.lock().expect("nobody panics with it").push(seen);
+            planned
+        }
     });
     world.agent_with("a", planner, |agent| {
         change_code(agent, |code| code.guard = Guard { engines });

@@ -10,10 +10,11 @@ use taskrun::driver::replay::{
     Form, Forms, Images, ReplayWorld, ReplayedStep, RunRecord, StepComparison, replay,
 };
 use taskrun::ports::planner::PlanInput;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::run::Run;
-use taskrun_journal::status::Status;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolHints};
 use taskrun_policy::{InterruptionPolicy, Reserve};
 use taskrun_store::MemoryStore;
@@ -32,6 +33,7 @@ const NO_FORM: &str = "agents that are closures are not on record";
 const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
 const ASKED_TO_STOP: &str = "it was asked to stop while it was under way";
 const WITHOUT_IT: &str = "the run came to its end without it";
+const HOST_FAILED: &str = "its host failed";
 
 struct NoForms;
 
@@ -44,7 +46,11 @@ impl Forms for NoForms {
 
 /// The steps on record: the number of the turn of each, and why it is not compared.
 async fn steps(host: &Native, id: &str) -> Vec<(u32, String)> {
-    let own: Arc<[EventRecord]> = host.journal(id).await.into();
+    steps_of(host.journal(id).await).await
+}
+
+async fn steps_of(journal: Vec<EventRecord>) -> Vec<(u32, String)> {
+    let own: Arc<[EventRecord]> = journal.into();
     let store = Arc::new(MemoryStore::new());
     let world = ReplayWorld {
         store: store.clone(),
@@ -234,4 +240,27 @@ async fn c_077_a_last_word_that_failed_is_told_of() {
     let id = host.spawn(&request("a", "x")).await;
     host.end(&id).await;
     are(&steps(&host, &id).await, &[(1, NO_FORM), (2, WITHOUT_IT)]);
+}
+
+#[tokio::test]
+async fn c_077_a_step_that_found_no_memory_is_told_of_as_often_as_it_was_tried() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|_, _| async { Err(CallAbort::Unavailable) });
+    world.agent("a", planner);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    world.run_until(LONG, host.end(&id)).await;
+    let view = host.view(&id).await;
+    assert_eq!(view.stop_reason, Some(StopReason::RetryAborted));
+    assert_eq!(view.failure, Some(CallAbort::Unavailable), "its typed reason");
+    let expected = [(1, HOST_FAILED); 3];
+    are(&steps(&host, &id).await, &expected);
+    // Older programs have the reason of the last one in words alone.
+    let mut journal = host.journal(&id).await;
+    for record in &mut journal {
+        if let Event::Finalizing { ending } = &mut record.event {
+            ending.failure = None;
+        }
+    }
+    are(&steps_of(journal).await, &expected);
 }

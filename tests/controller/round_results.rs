@@ -65,6 +65,35 @@ async fn r_047_a_run_that_submits_that_it_failed_has_failed() {
 }
 
 #[tokio::test]
+async fn r_047_a_failure_counts_under_result_and_with_a_schema_as_well() {
+    let form = r#"{"type":"object","required":["summary","status"]}"#;
+    let failure = json!({ "summary": "s", "status": "failed", "reason": "no luck" });
+    let under = json!({ "result": failure });
+    let mut beside = failure.clone();
+    beside["result"] = json!({ "n": 1 });
+    let all = [
+        (None, under.clone()),
+        (Some(form), under),
+        (Some(form), failure),
+        (None, beside.clone()),
+        (Some(SCHEMA), beside),
+    ];
+    for (schema, given) in all {
+        let submits = Call(vec![("d", "submit_result", given.clone())]);
+        let stated = |agent: &mut Agent| agent.autonomous = Some(bounded(schema));
+        let (mut world, _) = world_with(vec![submits, Say("sorry")], stated);
+        let (_, run) = end(&mut world, &autonomous("1")).await;
+        assert_eq!((run.status, run.error_code.as_deref()), (Status::Failed, Some("task-failed")));
+        assert_eq!(run.error.as_deref(), Some("no luck"), "{schema:?}: {given}");
+    }
+    // A status in a result of another form is a finding.
+    let finding = json!({ "result": { "status": "failed", "host": "a" } });
+    let (mut world, _) = world(vec![Call(vec![("d", "submit_result", finding)]), Say("end")]);
+    let (_, run) = end(&mut world, &autonomous("1")).await;
+    assert_eq!((run.status, run.stop_reason), (Status::Completed, Some(StopReason::Done)));
+}
+
+#[tokio::test]
 async fn rs_19_a_submitted_result_has_the_defaults_of_what_is_missing_or_of_another_kind() {
     let given = json!({ "summary": "s", "data": "not-a-dict", "deliverables": "nope" });
     let (mut world, _) = world(vec![Call(vec![("d", "submit_result", given)]), Say("")]);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use taskrun::error::ControllerError;
 use taskrun::spawn::{SpawnRequest, WhenFull};
 use taskrun_journal::question::Answer;
+use taskrun_journal::schedule::RESUMES_IN_A_ROW;
 use taskrun_journal::status::Status;
 
-use super::common::{Gates, beneath, follow, named, task_tools};
+use super::common::{Gates, beneath, follow, named, soon, task_tools};
 use crate::native::{ClosurePlanner, Native, Op, World};
 
 fn gated(slots: usize) -> (World, Arc<Gates>) {
@@ -15,6 +16,26 @@ fn gated(slots: usize) -> (World, Arc<Gates>) {
     world.settings.slots = slots;
     let gates = Gates::new();
     world.agent("block", gates.planner());
+    (world, gates)
+}
+
+/// The same with an agent `asking`, whose runs wait for an answer, and then at a gate of their name
+/// and `again`.
+fn asking(slots: usize) -> (World, Arc<Gates>) {
+    let (mut world, gates) = gated(slots);
+    task_tools(&mut world);
+    let turns = vec![vec![("c", "ask/f", "\"which?\"")]];
+    let inside = Arc::clone(&gates);
+    let asking = ClosurePlanner::new(move |input, _| {
+        let (planned, gates) = (follow(&turns, &input), Arc::clone(&inside));
+        async move {
+            if input.resume.is_some() {
+                let _inside = gates.pass(&format!("{} again", input.run.run_id)).await;
+            }
+            planned
+        }
+    });
+    world.agent("asking", asking);
     (world, gates)
 }
 
@@ -81,20 +102,7 @@ async fn a_tree_has_no_more_slots_over_two_hosts_than_over_one() {
 
 #[tokio::test]
 async fn a_blocked_run_frees_its_slot_at_once_and_comes_back_before_work_of_any_priority() {
-    let (mut world, gates) = gated(1);
-    task_tools(&mut world);
-    let turns = vec![vec![("c", "ask/f", "\"which?\"")]];
-    let inside = Arc::clone(&gates);
-    let asking = ClosurePlanner::new(move |input, _| {
-        let (planned, gates) = (follow(&turns, &input), Arc::clone(&inside));
-        async move {
-            if input.resume.is_some() {
-                let _inside = gates.pass(&format!("{} again", input.run.run_id)).await;
-            }
-            planned
-        }
-    });
-    world.agent("asking", asking);
+    let (mut world, gates) = asking(1);
     let host = world.start().await;
     for id in ["a1", "a2", "a3"] {
         host.spawn(&SpawnRequest { priority: -1, ..named(id, "asking") }).await;
@@ -116,6 +124,59 @@ async fn a_blocked_run_frees_its_slot_at_once_and_comes_back_before_work_of_any_
     let came = gates.have_come(5).await;
     assert_eq!(came[4], "urgent", "{came:?}");
     host.end("urgent").await;
+}
+
+/// A host whose one slot `b` has. Runs that were answered wait for it, two more than go on in a row,
+/// and `new`, which never began.
+async fn answered_beside_new(world: &mut World, gates: &Gates) -> (Native, Vec<String>) {
+    let host = world.start().await;
+    let ids: Vec<String> = (0..RESUMES_IN_A_ROW + 2).map(|number| format!("a{number}")).collect();
+    for id in &ids {
+        host.spawn(&named(id, "asking")).await;
+        host.reach(id, Status::Blocked).await;
+    }
+    host.spawn(&named("b", "block")).await;
+    gates.have_come(1).await;
+    host.spawn(&SpawnRequest { priority: -1, ..named("new", "block") }).await;
+    for id in &ids {
+        let text = Answer::Text("yes".into());
+        host.client().named("me").answer(id, None, text).await.expect("taken");
+    }
+    (host, ids)
+}
+
+#[tokio::test]
+async fn new_work_has_its_turn_beside_runs_that_come_back_again_and_again() {
+    let (mut world, gates) = asking(1);
+    let (host, ids) = answered_beside_new(&mut world, &gates).await;
+    ids.iter().for_each(|id| gates.open(&format!("{id} again")));
+    gates.open("new");
+    gates.open("b");
+    let came = gates.have_come(ids.len() + 2).await;
+    let place = came.iter().position(|one| one == "new").expect("it came");
+    assert!(place <= RESUMES_IN_A_ROW + 1, "{came:?}");
+    host.end("new").await;
+}
+
+#[tokio::test]
+async fn new_work_keeps_its_turn_while_no_slot_is_free() {
+    let (mut world, gates) = asking(1);
+    let (host, _) = answered_beside_new(&mut world, &gates).await;
+    gates.open("b");
+    for number in 1..RESUMES_IN_A_ROW {
+        let came = gates.have_come(number + 1).await;
+        gates.open(&came[number]);
+    }
+    let came = gates.have_come(RESUMES_IN_A_ROW + 1).await;
+    // The last of them has its slot for so long that the host looks for finalizers meanwhile.
+    world.store.hold(Op::Claim);
+    soon("it claims without a slot", world.store.somebody_waits()).await;
+    world.store.release();
+    gates.open("new");
+    gates.open(&came[RESUMES_IN_A_ROW]);
+    let came = gates.have_come(RESUMES_IN_A_ROW + 2).await;
+    assert_eq!(came[RESUMES_IN_A_ROW + 1], "new", "{came:?}");
+    host.end("new").await;
 }
 
 #[tokio::test]

@@ -103,6 +103,23 @@ async fn ls_22_a_result_above_64_kib_is_left_out_named_and_read_by_its_name() {
 }
 
 #[tokio::test]
+async fn ls_22_a_small_result_is_kept_however_large_the_arguments_of_its_call_are() {
+    let mut world = World::new();
+    let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    let payload: &'static str = Box::leak(of_bytes(80 << 10, "x").into_boxed_str());
+    let planner = ClosurePlanner::new(move |input: PlanInput, _| async move {
+        let Some(resume) = &input.resume else { return call_of(&[("1", "t/f", payload)]) };
+        let output = &resume.tool_outputs[0];
+        answer(&format!("{} {:?}", words_of(&output.outcome), output.result_omitted))
+    });
+    world.agent("a", planner);
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    assert_eq!(said(&host, "1").await, "1 None");
+}
+
+#[tokio::test]
 async fn ls_22_a_result_is_read_by_its_hash_under_a_host_that_took_the_run_up_from_a_fold() {
     let mut world = World::new();
     sized(&mut world);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
@@ -144,12 +145,15 @@ async fn cs_29_a_request_for_a_subagent_only_tightens_its_budgets() {
     let seen: Arc<Mutex<Vec<Bounds>>> = Arc::default();
     let planner = || {
         let seen = Arc::clone(&seen);
-        ClosurePlanner::new(move |_, scope| {
-            // The present turn is one of them.
-            let left = scope.remaining();
-            let turns = left.turns.map(|turns| turns + 1);
-            seen.lock().expect("unharmed").push((turns, left.cost_microusd));
-            async { answer("seen") }
+        ClosurePlanner::new(move |_, scope: Arc<CallScope>| {
+            let seen = Arc::clone(&seen);
+            async move {
+                // The present turn is one of them.
+                let left = scope.remaining().await;
+                let turns = left.turns.map(|turns| turns + 1);
+                seen.lock().expect("unharmed").push((turns, left.cost_microusd));
+                answer("seen")
+            }
         })
     };
     world.agent_with("worker", planner(), |agent| {

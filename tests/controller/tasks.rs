@@ -13,7 +13,7 @@ use taskrun_policy::{BeatTimes, CallTimeouts, Heartbeat, HostFunction, Limits, P
 use super::beats::beat;
 use super::common::{Gates, count, named};
 use super::delivery::line;
-use super::host_tools::{Next, calling, id_of, leader, leader_with, words};
+use super::host_tools::{Next, callees, calling, id_of, leader, leader_with, words};
 use crate::native::{ClosurePlanner, World, answer, change_code, failed, request};
 
 #[tokio::test]
@@ -271,7 +271,7 @@ async fn c_020_a_time_that_is_stated_for_a_tool_of_the_host_bounds_what_it_waits
         2 => vec![("ask_user", json!({ "question": "Which?" }))],
         _ => Vec::new(),
     };
-    let members = ["block".to_owned()];
+    let members = callees(&["block".to_owned()]);
     leader_with(&mut world, ("lead", &["block"]), once, |agent| {
         let second = Duration::from_secs(1);
         let stated = [

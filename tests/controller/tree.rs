@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use serde_json::json;
 use taskrun::error::ControllerError;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Labels;
+use taskrun_journal::question::Answer;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Gates, beneath, check_journal, named};
+use super::host_tools::{leader, words};
 use crate::native::{Native, Op, SESSION, World};
 
 /// A root with two children, one of which has a child, all of them waiting at their gates.
@@ -54,6 +57,35 @@ async fn a_tree_is_canceled_from_its_leaves_to_its_root() {
     assert_eq!((order[0].as_str(), order[3].as_str(), order.len()), ("g", "root", 4));
     let again = host.client().cancel("root", None).await.expect("answered");
     assert!(!again.changed && again.descendants.is_empty());
+}
+
+#[tokio::test]
+async fn m_21_the_tool_of_the_host_cancels_a_run_with_everything_beneath_it_and_nothing_else() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("block", gates.planner());
+    leader(&mut world, "lead", &["block"], |_, said| match said.len() {
+        0 => vec![("ask_user", json!({ "question": "Which?" }))],
+        1 | 2 => vec![("cancel_task_run", json!({ "id": said[0] }))],
+        _ => Vec::new(),
+    });
+    let host = world.start().await;
+    host.spawn(&named("root", "lead")).await;
+    host.until("root", "asks", |run| run.state.awaits.iter().any(|one| !one.answered)).await;
+    host.spawn(&beneath("root", "c1", "block")).await;
+    host.spawn(&beneath("root", "c2", "block")).await;
+    host.spawn(&beneath("c1", "g", "block")).await;
+    gates.have_come(3).await;
+    host.client().answer("root", None, Answer::Text("c1".into())).await.expect("taken");
+    let said = words(&host, "root").await;
+    assert_eq!((&said[1]["id"], &said[2]["id"]), (&json!("c1"), &json!("c1")), "{said:?}");
+    for id in ["g", "c1"] {
+        let view = RunView::from(&host.end(id).await);
+        let by = Some(StopReason::CanceledByParent);
+        assert_eq!((view.status, view.stop_reason), (Status::Canceled, by), "{id}");
+    }
+    assert_eq!(order(&host, "cancel_requested").await, ["g", "c1"], "each once");
+    gates.open("c2");
+    assert_eq!(host.end("c2").await.status(), Status::Completed);
 }
 
 #[tokio::test]

@@ -1,13 +1,13 @@
 //! Tokens, counted for the run that used them and rolled up along parents (M-61, WS-28).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use serde_json::json;
-use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
+use taskrun::scope::{AnswerStream, CallScope};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role, Usage};
@@ -200,5 +200,71 @@ async fn m_50_no_budget_above_a_run_counts_what_that_merely_says_it_used() {
         let counted = host.client().charged_with_descendants(&run).await.expect("read");
         let tokens = (counted.prompt_tokens, counted.completion_tokens, counted.total_tokens);
         assert_eq!(tokens, (40, 20, 60));
+    }
+}
+
+/// Says 80 bytes, about 20 tokens, before it counts them.
+#[derive(Default)]
+struct LateCounting {
+    asked: AtomicU32,
+}
+
+#[async_trait]
+impl Model for LateCounting {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let counted = Usage { completion_tokens: 20, total_tokens: 20, ..Usage::default() };
+        let chunks = [
+            Chunk::Text("word".repeat(20)),
+            Chunk::Usage(counted),
+            Chunk::Stop { reason: CompletionStop::EndTurn, model: "m-1".to_owned() },
+        ];
+        Ok(futures::stream::iter(chunks.map(Ok)).boxed())
+    }
+}
+
+/// Begins an answer and reads it as far as its text.
+async fn read_text(scope: &CallScope) -> Result<AnswerStream, ModelError> {
+    let question = CompletionRequest {
+        model: None,
+        messages: Vec::new(),
+        tools: Vec::new(),
+        max_tokens: None,
+        temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
+        stop_sequences: Vec::new(),
+        response_schema: None,
+        media: MediaBytes::default(),
+    };
+    let mut begun = scope.stream(question).await?;
+    scope.next_chunks(&mut begun, 1).await?;
+    Ok(begun)
+}
+
+#[tokio::test]
+async fn m_50_answers_that_are_not_read_to_their_count_are_held_to_the_budget_within_a_step() {
+    for keeps_them_open in [false, true] {
+        let (mut world, model) = (World::new(), Arc::new(LateCounting::default()));
+        let planner = ClosurePlanner::new(move |_, scope: Arc<CallScope>| async move {
+            let (mut open, mut refused) = (Vec::new(), 0);
+            for _ in 0..10 {
+                match read_text(&scope).await {
+                    Ok(begun) if keeps_them_open => open.push(begun),
+                    Ok(begun) => scope.abandon(begun),
+                    Err(ModelError::Budget(_)) => refused += 1,
+                    Err(error) => panic!("another refusal: {error}"),
+                }
+            }
+            open.into_iter().for_each(|begun| scope.abandon(begun));
+            answer(&format!("{refused} refused"))
+        });
+        let own: Arc<dyn Model> = model.clone();
+        world.agent_asking("a", planner, Some(own), |agent| agent.budget.tokens = Some(40));
+        let host = world.start().await;
+        host.spawn(&named("1", "a")).await;
+        let run = host.end("1").await;
+        assert_eq!(run.state.reply.result().as_deref(), Some("8 refused"));
+        assert_eq!(model.asked.load(Ordering::SeqCst), 2, "open: {keeps_them_open}");
+        assert_eq!(run.state.progress.total_tokens, 40);
     }
 }

@@ -311,7 +311,7 @@ fn busy() -> (ClosurePlanner, Steps) {
             match reason {
                 Some(_) => answer("in short"),
                 None => {
-                    let left = scope.remaining().turns;
+                    let left = scope.remaining().await.turns;
                     let text = format!("{left:?} left");
                     scope.record(Event::AssistantChunk { text });
                     call_of(&[("c", "gone/f", "{}")])

@@ -220,6 +220,8 @@ fn asked(id: &str) -> Event {
         tool_name: "tool/call".to_owned(),
         tool_call_id: "a".to_owned(),
         payload: "{}".to_owned(),
+        digest: None,
+        policy: None,
     };
     Event::Asked {
         item: Box::new(Item {

@@ -11,6 +11,7 @@ use taskrun::ports::transport::Subscribers;
 use taskrun::spawn::SpawnRequest;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_examples::Example;
+use taskrun_journal::consent::Consents;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
@@ -150,18 +151,23 @@ impl Builder {
             Arc<dyn Hosts>,
             Arc<dyn Sessions>,
             Arc<dyn Memory>,
+            Arc<dyn Consents>,
             Arc<dyn Dispatches>,
         );
-        let (store, hosts, sessions, memory, dispatches): Ports = match self.storage {
+        let (store, hosts, sessions, memory, consents, dispatches): Ports = match self.storage {
             Storage::Memory => {
                 let store = Arc::new(MemoryStore::new());
-                (store.clone(), store.clone(), store.clone(), store.clone(), store)
+                let (hosts, sessions) = (store.clone(), store.clone());
+                let (memory, consents) = (store.clone(), store.clone());
+                (store.clone(), hosts, sessions, memory, consents, store)
             }
             Storage::Sqlite => {
                 let data = self.folder.path().join(".taskrun");
                 let store = SqliteStore::open(&data, Default::default()).expect("a store");
                 let store = Arc::new(store);
-                (store.clone(), store.clone(), store.clone(), store.clone(), store)
+                let (hosts, sessions) = (store.clone(), store.clone());
+                let (memory, consents) = (store.clone(), store.clone());
+                (store.clone(), hosts, sessions, memory, consents, store)
             }
         };
         let parts = ControllerParts {
@@ -169,10 +175,12 @@ impl Builder {
             hosts,
             sessions,
             memory,
+            consents,
             dispatches,
             subscribers: Subscribers::default(),
             agents,
             deployments: None,
+            machine: Arc::clone(&self.clock),
             clock: self.clock,
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),

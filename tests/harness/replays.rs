@@ -18,7 +18,7 @@ use crate::native_code;
 
 /// The steps that are not compared, by the beginning of the reason that a replay gives. Any other
 /// step has to do the same.
-const NOT_COMPARED: [&str; 11] = [
+const NOT_COMPARED: [&str; 12] = [
     // What a planner does through WASI is not recorded; tools are the place for it.
     "it reads or changes files through WASI",
     "it sends a request through WASI",
@@ -27,6 +27,8 @@ const NOT_COMPARED: [&str; 11] = [
     "it was stopped",
     "the time of the run was up",
     "its host failed",
+    // Or the one that executes it again has no memory left.
+    "this host has no memory for it",
     "it lost its host",
     // Its end is not on record.
     "the run came to its end without it",

@@ -63,6 +63,7 @@ pub struct Failing {
     all_fail: watch::Sender<Option<Op>>,
     seen: [AtomicU64; 5],
     tree_reads: AtomicU64,
+    failing_tree_reads: AtomicU64,
     held: watch::Sender<Option<Op>>,
     held_answers: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
@@ -80,6 +81,7 @@ impl Failing {
             all_fail: watch::Sender::new(None),
             seen: Default::default(),
             tree_reads: AtomicU64::new(0),
+            failing_tree_reads: AtomicU64::new(0),
             held: watch::Sender::new(None),
             held_answers: watch::Sender::new(None),
             waiting: watch::Sender::new(0),
@@ -126,6 +128,11 @@ impl Failing {
     #[must_use]
     pub fn tree_reads(&self) -> u64 {
         self.tree_reads.load(Ordering::SeqCst)
+    }
+
+    /// Fails the next so many of those reads.
+    pub fn fail_tree_reads(&self, count: u64) {
+        self.failing_tree_reads.store(count, Ordering::SeqCst);
     }
 
     /// Writes of a kind wait until [`Self::release`].
@@ -296,6 +303,11 @@ impl Layer for Failing {
     ) -> Result<TreePage, StoreError> {
         if query.counted_only {
             self.tree_reads.fetch_add(1, Ordering::SeqCst);
+            let fewer = |left: u64| left.checked_sub(1);
+            let (set, read) = (Ordering::SeqCst, Ordering::SeqCst);
+            if self.failing_tree_reads.fetch_update(set, read, fewer).is_ok() {
+                return Err(StoreError::Locked { path: "failing".to_owned() });
+            }
         }
         self.inner.tree(query, after, limit).await
     }

@@ -132,6 +132,7 @@ pub struct ClosureTool {
     specs: Vec<ToolSpec>,
     call: CallFn,
     hears: bool,
+    digest: &'static str,
 }
 
 impl ClosureTool {
@@ -156,7 +157,7 @@ impl ClosureTool {
             stated_tags: Vec::new(),
         };
         let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
-        Self { specs: vec![spec], call, hears: false }
+        Self { specs: vec![spec], call, hears: false, digest: "closure" }
     }
 
     fn described(mut self, describe: impl Fn(&mut ToolSpec)) -> Self {
@@ -168,6 +169,13 @@ impl ClosureTool {
     #[must_use]
     pub fn hearing(mut self) -> Self {
         self.hears = true;
+        self
+    }
+
+    /// The same with another digest, as other code has.
+    #[must_use]
+    pub fn with_digest(mut self, digest: &'static str) -> Self {
+        self.digest = digest;
         self
     }
 
@@ -193,7 +201,7 @@ impl ClosureTool {
 #[async_trait]
 impl Tool for ClosureTool {
     fn digest(&self) -> &str {
-        "closure"
+        self.digest
     }
 
     fn hears_cancellation(&self) -> bool {

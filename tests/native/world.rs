@@ -19,6 +19,7 @@ use taskrun::scope::Models;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::channel::Channel;
+use taskrun_journal::consent::Consents;
 use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::message::{Message, Role};
@@ -28,7 +29,7 @@ use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store};
-use taskrun_journal::time::Timestamp;
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::{
     AgentRules, AskRules, Budget, CallTimeouts, Grants, InterruptionPolicy, Limits, Pattern,
     Policy, Retry, RetryOn,
@@ -49,6 +50,8 @@ pub const PAUSE_OVER: Duration = Duration::from_secs(60);
 pub struct World {
     /// The clock that the test moves.
     pub clock: Arc<SimulatedClock>,
+    /// The time of what is outside of the runs, so that a test moves that, too.
+    pub machine: Arc<dyn Clock>,
     /// The store, failing when told to.
     pub store: Arc<Failing>,
     /// The store that it wraps, where that is in memory.
@@ -60,6 +63,8 @@ pub struct World {
     sessions: Arc<dyn Sessions>,
     /// The store of facts.
     pub facts: Arc<dyn Memory>,
+    /// The store of consents that hold in more than one run.
+    pub consents: Arc<dyn Consents>,
     /// The store of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
     /// The subscribers of the controllers, as a program registers them.
@@ -171,6 +176,7 @@ impl World {
         let memory = Arc::new(MemoryStore::new());
         let mut world = Self::over(memory.clone(), memory.clone(), memory.clone());
         world.facts = memory.clone();
+        world.consents = memory.clone();
         world.dispatches = memory.clone();
         world.memory = Some(memory);
         world
@@ -179,14 +185,17 @@ impl World {
     /// A world over another store.
     #[must_use]
     pub fn over(store: Arc<dyn Store>, hosts: Arc<dyn Hosts>, sessions: Arc<dyn Sessions>) -> Self {
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_800_000_000_000)));
         Self {
-            clock: Arc::new(SimulatedClock::new(Timestamp(1_800_000_000_000))),
+            machine: clock.clone(),
+            clock,
             store: Arc::new(Failing::new(Arc::clone(&store))),
             memory: None,
             inner: store,
             hearts: Arc::new(Hearts::new(hosts)),
             sessions,
             facts: Arc::new(MemoryStore::new()),
+            consents: Arc::new(MemoryStore::new()),
             dispatches: Arc::new(MemoryStore::new()),
             subscribers: Subscribers::default(),
             channels: BTreeMap::new(),
@@ -304,7 +313,7 @@ impl World {
     /// The agents that controllers have from now on.
     #[must_use]
     pub fn agents_now(&self) -> Agents {
-        let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
+        let (policy, by_name) = ("policy".into(), self.agents.clone());
         let channels = self.channels.clone();
         Agents { policy, by_name, channels, ..Agents::default() }
     }
@@ -312,6 +321,11 @@ impl World {
     /// Controllers from now on do not have this agent.
     pub fn forget_agent(&mut self, name: &str) {
         self.agents.remove(name);
+    }
+
+    /// Agents that are added from now on have none of the tools so far.
+    pub fn forget_tools(&mut self) {
+        self.tools.clear();
     }
 
     /// Lets time pass until `done` is ready, at most `within`, and gives its output and how far the
@@ -377,6 +391,7 @@ impl World {
             hosts,
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.facts),
+            consents: Arc::clone(&self.consents),
             dispatches: Arc::new(FailingDispatches::new(
                 Arc::clone(&self.dispatches),
                 Arc::clone(&self.store),
@@ -385,6 +400,7 @@ impl World {
             agents: self.agents_now(),
             deployments: self.deployments.clone(),
             clock: self.clock.clone(),
+            machine: Arc::clone(&self.machine),
             random: Arc::new(SeededRandom::new(self.seed)),
             interrupt: Arc::new(|| {}),
             hooks: self.hooks.clone(),

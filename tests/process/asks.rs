@@ -43,6 +43,7 @@ fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
         (&["which", "--accept"], "invalid", "another kind of answer"),
         (&["which", " "], "invalid", "empty"),
         (&["nosuch", "Q3"], "unknown-item", "inbox"),
+        (&["the", "third", "one"], "unknown-item", "in quotes"),
         (&[], "invalid", "Which quarter?"),
     ];
     for (words, code, says) in refusals {
@@ -52,7 +53,7 @@ fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
         assert!(refused.stderr.contains(says), "{refused:?}");
     }
     let none = project.run(&["answer", &id]);
-    let hint = format!("`taskrun answer {id} which TEXT`");
+    let hint = format!("`taskrun answer {id} TEXT`");
     assert_eq!(none.error()["hint"], json!(hint), "{none:?}");
     assert_eq!(project.get(&id)["status"], "blocked", "a refused answer changes nothing");
     let answered = project.run(&["answer", &id, "the third one", "--owner", "local"]);
@@ -118,6 +119,94 @@ fn l_064_a_call_that_needs_consent_is_answered_from_another_terminal() {
         (&consents[1]["decided_by"], &consents[1]["for_run"]),
         (&json!("local"), &json!(true))
     );
+    let about = ["policy", "explain", "--cap", "tool", "--arg", "name=scripted/change", "--run"];
+    let explained = project.run(&[&about[..], &[id.as_str()]].concat());
+    let says = "what local said for the run lets it begin";
+    assert!(explained.stdout.contains(says), "{explained:?}");
+}
+
+#[test]
+fn c_033_a_run_with_its_earlier_agent_is_explained_where_that_of_now_does_not_load() {
+    let project = Project::new();
+    let call = json!({ "call": { "id": "a", "name": "scripted/change", "args": {} } });
+    let script = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+    let id = project.run(&["run", "asking", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 8);
+    let tool = project.path().join("components/scripted-tool.wasm");
+    std::fs::write(tool, "no component").expect("written");
+    let about = ["policy", "explain", "--cap", "tool", "--arg", "name=scripted/change", "--run"];
+    let explained = project.run(&[&about[..], &[id.as_str(), "-o", "name"]].concat());
+    assert_eq!((explained.code, explained.stdout.trim()), (0, "ask"), "{explained:?}");
+}
+
+#[test]
+fn c_033_a_consent_for_always_holds_in_the_next_run_until_it_is_revoked() {
+    let project = Project::new();
+    let call = json!({ "call": { "id": "a", "name": "scripted/change", "args": {} } });
+    let script = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+    let start = || project.run(&["run", "asking", &script, "-d"]).id();
+    let answer = |id: &str, words: &[&str]| project.run(&[&["answer", id], words].concat());
+    let authorized = |id: &str| {
+        let events = project.events(id);
+        assert!(!events.iter().any(|event| event["kind"] == "asked"), "{events:?}");
+        let decided = events.iter().find(|event| event["kind"] == "tool_authorization");
+        decided.cloned().expect("it was decided")
+    };
+    let first = start();
+    assert_eq!(project.run(&["wait", &first]).code, 8);
+    let refusals: &[(&[&str], &str)] = &[
+        (&["--always"], "--always is for --accept and --decline"),
+        (&["--accept", "--always", "--for-run"], "cannot be used with"),
+        (&["--accept", "--always", "--for-session"], "cannot be used with"),
+        (&["--accept", "--expires", "1d"], "--expires is for --for-session and --always"),
+        (&["--accept", "--always", "--expires", "9999d"], "for at most 3650 days"),
+        (&["--accept", "--for-session"], "belongs to no session that somebody named"),
+    ];
+    for (words, says) in refusals {
+        let refused = answer(&first, words);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
+    let answered = answer(&first, &["--accept", "--always"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let says =
+        "consent 1: scripted/change may be called by agent asking in all runs of local, until";
+    assert!(answered.stderr.contains(says), "{answered:?}");
+    assert_eq!(project.ends_by_itself(&first)["result"], "done");
+
+    let second = start();
+    assert_eq!(project.run(&["wait", &second]).code, 0);
+    let decided = authorized(&second);
+    let told = (&decided["approved"], &decided["decided_by"], &decided["consent"]);
+    assert_eq!(told, (&json!(true), &json!("local"), &json!(1)));
+    let shown = project.run(&["get", &second, "--calls", "-o", "json"]).json();
+    assert_eq!(shown["calls"][0]["consent"], 1, "{shown}");
+    let listed = project.run(&["consents", "-o", "json"]).json();
+    assert_eq!(listed["v"], 1);
+    let consent = &listed["consents"][0];
+    let told = (&consent["number"], &consent["tool_name"], &consent["holds"]);
+    assert_eq!(told, (&json!(1), &json!("scripted/change"), &json!(true)), "{listed}");
+    assert!(consent["until"].is_string() && consent["session"].is_null(), "{listed}");
+    let policy = consent["policy"].as_str().unwrap_or_default();
+    assert!(policy.ends_with("/taskrun.toml"), "{listed}");
+    let about = ["--agent", "asking", "--cap", "tool", "--arg", "name=scripted/change"];
+    let explained = project.run(&[&["policy", "explain", "-o", "json"], &about[..]].concat());
+    assert_eq!(explained.code, 0, "{explained:?}");
+    assert!(explained.stdout.contains("consent 1 of local lets it begin until"), "{explained:?}");
+
+    let revoked = project.run(&["consents", "revoke", "1"]);
+    assert_eq!((revoked.code, revoked.stdout.contains("revoked by local")), (0, true));
+    assert_eq!(project.run(&["consents", "revoke", "7"]).error()["code"], "not-found");
+    assert_eq!(project.run(&["consents", "-o", "name"]).stdout, "");
+    assert_eq!(project.run(&["consents", "--all", "-o", "name"]).stdout, "1\n");
+    let third = start();
+    assert_eq!(project.run(&["wait", &third]).code, 8);
+    assert_eq!(answer(&third, &["--decline", "--always"]).code, 0);
+    assert_eq!(project.ends_by_itself(&third)["result"], "done");
+    let fourth = start();
+    assert_eq!(project.run(&["wait", &fourth]).code, 0);
+    let decided = authorized(&fourth);
+    assert_eq!((&decided["approved"], &decided["consent"]), (&json!(false), &json!(2)));
 }
 
 /// A run that asks for consent once, at a terminal that follows it.
@@ -189,7 +278,9 @@ fn c_031_ctrl_c_detaches_from_a_run_that_asks_and_an_end_elsewhere_ends_the_aski
     terminal.types("\x03");
     assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
     terminal.shows("the run goes on", 1);
-    assert_eq!(project.get(&only_run(&project))["status"], "blocked");
+    let id = only_run(&project);
+    terminal.shows(&format!("`taskrun answer {id}`"), 1);
+    assert_eq!(project.get(&id)["status"], "blocked");
 
     let project = Project::new();
     let mut terminal = followed(&project, &[]);

@@ -94,6 +94,20 @@ fn rounds_are_over_with_their_number_and_a_result_is_held_to_its_schema() {
     let words = ["run", "worker", &steps, "--autonomous", "--result-schema", "@schema.json", "-d"];
     let id = project.run(&words).id();
     assert_eq!(project.ends_by_itself(&id)["returned"], json!({ "n": 3 }));
+    let printed = project.run(&["get", &id, "--result"]);
+    assert_eq!((printed.code, printed.stdout.trim()), (0, r#"{"n":3}"#), "{printed:?}");
+    let ran = project.run(&[&words[..words.len() - 1], &["--wait"]].concat());
+    assert_eq!(
+        (ran.code, ran.stdout.trim()),
+        (0, r#"{"n":3}"#),
+        "its last words are none: {ran:?}"
+    );
+    let args = json!({ "result": { "summary": "s", "status": "failed", "reason": "no luck" } });
+    let call = json!({ "call": { "id": "c", "name": "report_done", "args": args } });
+    let steps = json!({ "steps": [[call], [{ "reply": "end" }]] }).to_string();
+    let ran = project.run(&["run", "worker", &steps, "--autonomous", "--wait"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.stderr.contains("no luck"), "{ran:?}");
     let refused = project.run(&["run", "worker", "x", "--autonomous", "--rounds", "51"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.stderr.contains("51 rounds are more than the 50"), "{refused:?}");

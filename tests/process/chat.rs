@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use taskrun_examples::CHAT;
 
-use crate::project::Project;
+use crate::project::{Project, Ran};
 use crate::terminal::Terminal;
 
 pub(crate) const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
@@ -219,6 +219,59 @@ fn what_is_piped_in_is_said_line_by_line_and_who_has_the_conversation_is_known_a
     assert_eq!(again.code, 0, "{again:?}");
     assert!(again.stdout.ends_with("\ntwo\n"), "{again:?}");
     assert!(again.stderr.contains("speaks with lead"), "{again:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_starts_no_run_says_why_and_the_next_one_is_said() {
+    let project = project();
+    let long = "x".repeat(300_000);
+    project.write("said", format!("{long}\n{}\n", says("two")).as_bytes());
+    let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+    let ran = project.command(&["chat", "s", "--agent", "lead"]).stdin(said).output();
+    let ran = Ran::from(ran.expect("starts"));
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, "two\n"), "{ran:?}");
+    assert_eq!(ran.error()["code"], "too-long", "{ran:?}");
+    assert!(ran.stderr.contains("the task has more than 262144 bytes"), "{ran:?}");
+    let runs = project.run(&["ps", "-a", "-o", "name"]);
+    assert_eq!((runs.code, runs.stdout.lines().count()), (0, 1), "{runs:?}");
+}
+
+#[test]
+fn a_line_that_is_too_long_for_an_answer_leaves_no_other_line_to_be_the_answer() {
+    let project = project();
+    let long = "x".repeat(300_000);
+    let lines = [asks("Which?", "thanks"), long, says("two")];
+    project.write("said", format!("{}\n", lines.join("\n")).as_bytes());
+    let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+    let ran = project.command(&["chat", "s", "--agent", "lead"]).stdin(said).output();
+    let ran = Ran::from(ran.expect("starts"));
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{ran:?}");
+    assert_eq!(ran.error()["code"], "too-long", "{ran:?}");
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(1), "{runs}");
+    assert_eq!(runs["runs"][0]["status"], "blocked", "it asks: {runs}");
+}
+
+#[test]
+fn a_conversation_is_of_its_own_session_whatever_other_commands_are_told() {
+    let project = project();
+    project.write("said", format!("{}\n", says("one")).as_bytes());
+    let chat = |more: &[&str]| {
+        let mut command = project.command(&[&["chat", "s", "--agent", "lead"], more].concat());
+        let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+        command.env("TASKRUN_SESSION", "other").stdin(said);
+        Ran::from(command.output().expect("starts"))
+    };
+    let (by_variable, named) = (chat(&[]), chat(&["--session", "s"]));
+    assert_eq!((by_variable.code, by_variable.stdout.as_str()), (0, "one\n"), "{by_variable:?}");
+    assert_eq!(named.code, 0, "{named:?}");
+    let other = chat(&["--session", "other"]);
+    assert_eq!((other.code, &other.error()["code"]), (2, &json!("usage")), "{other:?}");
+    assert!(other.stderr.contains("the session is the argument of chat"), "{other:?}");
+    assert_eq!(project.run(&["session", "end", "s"]).code, 0);
+    let ended = project.run(&["chat", "s", "--agent", "lead"]);
+    assert_eq!((ended.code, &ended.error()["code"]), (2, &json!("session-ended")), "{ended:?}");
+    assert!(ended.stderr.contains("`taskrun chat OTHER --agent NAME`"), "{ended:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `policy explain`: which rule decides, where it stands, and what would change that.
 
 use serde_json::{Value, json};
+use taskrun_policy::HostFunction;
 
 use crate::project::{Project, Ran};
 
@@ -94,9 +95,11 @@ fn a_question_about_each_capability_is_answered_with_the_rule_its_line_and_what_
     };
     let denied = |rule: &str, change: &str| (4, "denied", rule.to_owned(), 26, change.to_owned());
     let http = "http: GET https://api.example.com/v1/**";
-    let cases: [(&str, &[&str], _); 17] = [
+    let cases: [(&str, &[&str], _); 19] = [
         ("workspace-read", &["path=docs/a.md"], allowed("workspace-read: docs/**", 19)),
         ("workspace-read", &["path=notes/a"], missing("workspace-read: notes/**")),
+        ("workspace-read", &["path=a\"b/c"], missing("workspace-read: a\\\"b/**")),
+        ("workspace-read", &["path=a\tb/c"], missing("workspace-read: FOLDER/**")),
         (
             "workspace-read",
             &["path=docs/secret.md"],
@@ -214,6 +217,49 @@ fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
     let (code, verdict, _, _, change) = decided(&call("agent/reader"));
     assert_eq!((code, verdict.as_str()), (4, "denied"));
     assert_eq!(change, "add \"agent/reader\" to `tools` of the agent (taskrun.toml:14:1)");
+}
+
+/// The policy after all of these changes of its last agent, which has nothing but a component.
+fn with_changes(changes: &str) -> String {
+    let (mut members, mut allow, mut tools) = ("", Vec::new(), Vec::new());
+    for change in changes.split("; ") {
+        match change.strip_prefix("add ").and_then(|added| added.split_once(" to `")) {
+            Some((rule, list)) if list.starts_with("allow`") => allow.push(rule),
+            Some((function, list)) if list.starts_with("tools`") => tools.push(function),
+            Some(_) | None => {
+                assert!(change.starts_with("name agents under `members`"), "{change}");
+                members = "members = [\"reader\"]\n";
+            }
+        }
+    }
+    format!("{POLICY}{members}allow = [{}]\ntools = [{}]\n", allow.join(", "), tools.join(", "))
+}
+
+#[test]
+fn all_that_a_tool_of_the_host_needs_is_told_at_once() {
+    let project = project();
+    for function in HostFunction::ALL {
+        let name = format!("name={}", function.qualified());
+        let call = || ask(&project, &["--agent", "helper", "--cap", "tool", "--arg", &name]);
+        let (code, verdict, _, _, changes) = decided(&call());
+        assert_eq!((code, verdict.as_str()), (4, "denied"), "{function}");
+        project.write("taskrun.toml", with_changes(&changes).as_bytes());
+        let (code, verdict, ..) = decided(&call());
+        assert_eq!((code, verdict.as_str()), (0, "allowed"), "{function}: {changes}");
+        project.write("taskrun.toml", POLICY.as_bytes());
+    }
+}
+
+#[test]
+fn a_function_that_a_tool_does_not_have_is_not_to_be_listed() {
+    let project = project();
+    let call = |name: &str| ask(&project, &["--agent", "helper", "--cap", "tool", "--arg", name]);
+    let missing = call("name=scripted/lokup");
+    assert_eq!((missing.code, &missing.error()["code"]), (2, &json!("unknown-function")));
+    assert!(missing.stderr.contains("did you mean scripted/lookup?"), "{missing:?}");
+    let (code, _, _, _, change) = decided(&call("name=scripted/lookup"));
+    let listed = "add \"scripted/lookup\" to `tools` of the agent (taskrun.toml:30:1)";
+    assert_eq!((code, change.as_str()), (4, listed));
 }
 
 #[test]

@@ -2,6 +2,9 @@
 //! in between.
 
 use serde_json::{Value, json};
+use taskrun_examples::CHAT;
+use taskrun_tests::provider::{Provider, Reply};
+use tokio::runtime::Runtime;
 
 use crate::project::Project;
 
@@ -142,4 +145,59 @@ fn m_13_the_command_line_bounds_a_tree_of_runs() {
         assert_eq!(refused.code, 2, "{wrong}: {refused:?}");
         assert!(wrong == "depth" || refused.stderr.contains(says), "{wrong}: {refused:?}");
     }
+}
+
+/// The answer of a provider.
+fn says(text: &str) -> Reply {
+    let text = json!({ "choices": [{ "index": 0, "delta": { "content": text } }] });
+    let stop = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "stop" }] });
+    Reply::events(&[text, stop])
+}
+
+#[test]
+fn a_host_tells_models_what_members_are_for_as_the_policy_says_it_now() {
+    let runtime = Runtime::new().expect("a runtime");
+    let provider = runtime.block_on(Provider::start([says("One."), says("Two.")]));
+    let project = Project::new();
+    project.write("components/chat.wasm", CHAT.bytes);
+    let policy = |words: &str| {
+        format!(
+            r#"[model.default]
+provider = "openai-chat"
+model = "m-1"
+base_url = "{}"
+
+[agent.lead]
+component = "components/chat.wasm"
+model = "default"
+members = ["worker"]
+allow = ["controller: *"]
+
+[agent.worker]
+component = "components/scripted.wasm"
+description = "{words}"
+"#,
+            provider.base_url()
+        )
+    };
+    let words = ["Helps with sums.", "Helps with words."];
+    project.write("taskrun.toml", policy(words[0]).as_bytes());
+    // The host lives as long as this run.
+    let busy = json!({ "steps": [["block"]] }).to_string();
+    let busy = project.run(&["run", "worker", &busy, "-d"]).id();
+    project.reach(&busy, "running");
+    let hosts = project.hosts();
+    for words in words {
+        project.write("taskrun.toml", policy(words).as_bytes());
+        let ran = project.run(&["run", "lead", "Hello.", "--wait"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    assert_eq!(project.hosts(), hosts, "the same host goes on");
+    let asked = provider.asked();
+    assert_eq!(asked.len(), words.len());
+    for (asked, words) in asked.iter().zip(words) {
+        let tools = asked.body["tools"].to_string();
+        assert!(tools.contains(&format!("The agent, one of: worker ({words}).")), "{tools}");
+    }
+    project.run(&["cancel", &busy]);
 }

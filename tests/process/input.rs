@@ -7,7 +7,7 @@ use taskrun_journal::spec::TASK_BYTES_MAX;
 use crate::project::{Project, Ran};
 
 /// The program refuses with this exit code, and says each of these things.
-fn refuses(ran: &Ran, code: i32, says: &[&str]) {
+pub(crate) fn refuses(ran: &Ran, code: i32, says: &[&str]) {
     assert_eq!(ran.code, code, "{ran:?}");
     for text in says {
         assert!(ran.stderr.contains(text), "{text:?} is missing: {}", ran.stderr);

@@ -1,11 +1,13 @@
 //! A component that takes long to compile, beside honest ones; and where native code is kept.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::{Pid, Signal, kill_process};
 use taskrun_examples::evil;
 
 use crate::descriptors::run_in_shell;
@@ -41,6 +43,47 @@ fn an_honest_agent_is_served_while_another_is_compiled_and_people_are_told() {
     assert!(said(&["ps"]) && said(&["wait", &slow, "--timeout", "1s"]));
     assert_eq!(project.reach(&slow, "completed")["result"], "served");
     assert!(!project.run(&["doctor"]).stdout.contains(told), "it is there");
+}
+
+/// The compile worker of this host, once there is one.
+fn compile_worker(project: &Project, host: i32) -> Pid {
+    let found = Cell::new(None);
+    project.until("a worker compiles", || {
+        let entries = std::fs::read_dir("/proc").expect("a list of processes").flatten();
+        let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let is_worker = |pid: &i32| {
+            // One that ends meanwhile is none.
+            let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}"));
+            let stat = String::from_utf8(read("stat").unwrap_or_default()).unwrap_or_default();
+            // After the name in parentheses: its state, and the process that started it.
+            let parent = stat.rsplit(')').next().and_then(|rest| rest.split(' ').nth(2));
+            let words = read("cmdline").unwrap_or_default();
+            parent == Some(&*host.to_string()) && words.ends_with(b"compile-worker\0")
+        };
+        found.set(pids.find(is_worker).and_then(Pid::from_raw));
+        found.get().is_some()
+    });
+    found.get().expect("it was found")
+}
+
+/// As by the system when memory is short: the first to be killed is the worker.
+#[test]
+fn a_run_waits_for_its_agent_where_the_worker_that_compiles_it_was_killed() {
+    let project = Project::untouched();
+    project.write("components/slow.wasm", &evil::slow_to_compile(1));
+    project.write("taskrun.toml", POLICY.as_bytes());
+    let slow = project.run(&["run", "slow", REPLY, "-d"]).id();
+    project.meets_host();
+    let [host] = *project.hosts() else { panic!("one host") };
+    kill_process(compile_worker(&project, host), Signal::KILL).expect("killed");
+    project.until("it is told", || {
+        let told = project.run(&["get", &slow]).stderr;
+        assert!(!told.contains("closure_unusable"), "{told}");
+        told.contains("the compile worker gave no answer: signal: 9")
+    });
+    let run = project.get(&slow);
+    assert_eq!((&run["status"], &run["started_at"]), (&"queued".into(), &serde_json::Value::Null));
+    assert_eq!(project.reach(&slow, "completed")["result"], "served");
 }
 
 /// The files in a folder and below: name, inode and bytes.

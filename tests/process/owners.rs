@@ -78,6 +78,27 @@ fn policies_tell_of_own_runs(project: &Project, hers: &str, wrong: &[&[&str]]) {
 }
 
 #[test]
+fn a_consent_of_one_owner_is_nobodys_to_see_to_use_or_to_revoke() {
+    let project = Project::new();
+    let call = json!({ "call": { "id": "a", "name": "scripted/change", "args": {} } });
+    let script = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+    let ask = |owner: &str| {
+        let id = by(&project, owner, &["run", "asking", &script, "-d"]).id();
+        (by(&project, owner, &["wait", &id]).code, id)
+    };
+    let (code, hers) = ask("ann");
+    assert_eq!(code, 8, "she is asked");
+    assert_eq!(by(&project, "ann", &["answer", &hers, "--accept", "--always"]).code, 0);
+    assert_eq!(by(&project, "ann", &["wait", &hers]).code, 0);
+    assert_eq!(by(&project, "bob", &["consents", "-o", "name"]).stdout, "");
+    not_found(&by(&project, "bob", &["consents", "revoke", "1"]));
+    let (code, his) = ask("bob");
+    assert_eq!(code, 8, "he is asked");
+    assert_eq!(by(&project, "bob", &["cancel", &his]).code, 0);
+    assert_eq!(by(&project, "ann", &["consents", "-o", "name"]).stdout, "1\n");
+}
+
+#[test]
 fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_command() {
     let project = Project::new();
     let start = |owner: &str, task: &str| {
@@ -156,6 +177,8 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     }
     assert_eq!(ids(&bob(&["ps", "-a", "--session", "s", "-o", "json"]).json()), own);
     assert_eq!(bob(&["top"]).stdout, "", "none of his is open");
+    tried.insert("consents".to_owned());
+    assert_eq!(bob(&["consents", "-o", "name"]).stdout, "", "see the test above");
     assert!(by(&project, "ann", &["top"]).stdout.contains(&open));
     let events = bob(&["events", "--session", "s", "-o", "json"]).json();
     let events = events["events"].as_array().expect("events");

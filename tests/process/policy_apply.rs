@@ -94,3 +94,26 @@ fn where_no_host_lives_nothing_is_waited_for() {
     let text = project.run(&["policy", "apply"]);
     assert!(text.stderr.contains("no host lives"), "{text:?}");
 }
+
+/// As where the folder is another user's: root may write everything.
+#[test]
+fn a_policy_under_which_no_run_could_be_accepted_is_not_put_in_force() {
+    let project = Project::new();
+    let reply = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    assert_eq!(project.run(&["run", "worker", &reply, "--wait"]).code, 0);
+    project.end_hosts();
+    let writes = project.path().join(".taskrun/blobs/tmp");
+    std::fs::remove_dir_all(&writes).expect("removed");
+    std::fs::write(&writes, "no folder").expect("written");
+    let refused = apply(&project, &[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let told = refused.error()["message"].to_string();
+    assert!(told.contains("agents cannot be kept") && told.contains("blobs/tmp"), "{told}");
+    let doctor = project.run(&["doctor", "-o", "json"]).json();
+    let checks = doctor["checks"].as_array().expect("checks");
+    let components = checks.iter().find(|check| check["name"] == "components");
+    let components = components.expect("they are checked");
+    assert_eq!(components["health"], "bad", "{components}");
+    let told = components["detail"].to_string();
+    assert!(told.contains("no more can be kept") && told.contains("blobs/tmp"), "{told}");
+}

@@ -145,6 +145,23 @@ fn c_077_a_question_that_was_not_recorded_is_shown_beside_the_one_that_was() {
 }
 
 #[test]
+fn c_077_an_answer_that_its_agent_forgets_is_on_record_as_far_as_it_was_read() {
+    let project = Project::new();
+    project.write("components/forgetful.wasm", evil::STREAM.bytes);
+    let policy = "[model.m]\nprovider = \"echo\"\n\n[agent.forgetful]\n\
+                  component = \"components/forgetful.wasm\"\nmodel = \"m\"\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    let ran = project.run(&["run", "forgetful", "Say two words.", "--wait"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (0, "1 read"), "{ran:?}");
+    let events = project.run(&["events", "@last", "-o", "json"]).stdout;
+    assert_eq!(events.matches("\"host_answered\"").count(), 1, "{events}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["same"], &report["steps"]), (0, &json!(1), &json!(1)), "{report}");
+}
+
+#[test]
 fn an_export_that_is_none_or_a_component_that_is_none_is_refused() {
     let project = Project::new();
     let machine = EmptyMachine::new();

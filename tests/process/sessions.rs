@@ -139,6 +139,8 @@ fn results_are_used_again_and_what_cannot_begin_at_once_may_be_refused() {
     let again = project.run(&["run", "worker", "The same", "-d", "--reuse", "-o", "json"]);
     assert_eq!(again.json()["id"], json!(first), "{again:?}");
     assert_eq!(again.json()["reused"], true);
+    let waited = project.run(&["run", "worker", "the same", "--wait", "--reuse", "-o", "json"]);
+    assert_eq!((&waited.json()["id"], &waited.json()["reused"]), (&json!(first), &json!(true)));
     let third = project.run(&["run", "worker", "the same", "-d", "-o", "json"]);
     assert_ne!(third.json()["id"], json!(first), "unless it is asked for");
     assert_eq!(project.run(&["wait", third.json()["id"].as_str().expect("an id")]).code, 0);

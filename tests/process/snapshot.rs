@@ -152,3 +152,19 @@ fn l_089_each_phase_of_a_run_has_its_word() {
         project.run(&["cancel", &id]);
     }
 }
+
+#[test]
+fn a_run_that_was_waited_for_is_shown_as_it_is_when_it_is_looked_at() {
+    let project = Project::new();
+    project.write("taskrun.toml", POLICY.as_bytes());
+    let kid = call("kid", "agent/worker", &json!({ "request": "hello" }));
+    let script = json!({ "steps": [[kid], [{ "reply": "done" }]] }).to_string();
+    let given = ["--state", "page=1", "--metadata", "from=a form"];
+    let run = ["run", "boss", &script, "--wait", "-o", "json"];
+    let waited = project.run(&[&run[..], &given].concat());
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let waited = waited.json();
+    assert_eq!(waited["runtime_state"], json!({ "page": "1" }), "{waited}");
+    assert_eq!(waited["progress"]["finished_children"], 1, "{waited}");
+    assert_eq!(waited, project.get(waited["id"].as_str().expect("an id")));
+}

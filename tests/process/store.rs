@@ -8,12 +8,13 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 use taskrun::clock::SystemClock;
-use taskrun_examples::LEDGER;
+use taskrun_examples::{LEDGER, evil};
 use taskrun_journal::time::Clock;
 use taskrun_tests::foreign::{Foreign, Maker, act_as_told};
 
+use crate::descriptors::in_shell;
 use crate::project::Project;
 
 /// A host in the foreground, which has made the store if nobody had.
@@ -114,15 +115,8 @@ impl Runs {
         let lease = if is_night() { 30_000 } else { 2_000 };
         let project = Project::new();
         let start = || {
-            // A write beyond what a process may write is an error only where the signal is ignored.
-            let program = format!("trap '' XFSZ; exec \"$0\" host --lease {lease}ms");
-            let mut command = Command::new("sh");
-            let own = project.command(&[]);
-            command.args(["-c", &program]).arg(own.get_program()).current_dir(project.path());
-            command.env_remove("TASKRUN_CONFIG").env_remove("TASKRUN_DATA_DIR");
-            command.envs(project.surroundings());
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            command.spawn().expect("starts")
+            let mut command = project.command(&["host", "--lease", &format!("{lease}ms")]);
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
         };
         let hosts: Vec<_> = std::iter::repeat_with(start).take(count).collect();
         let clock = SystemClock::new();
@@ -211,6 +205,42 @@ fn a_disk_that_is_full_for_some_leases_costs_the_runs_under_way_nothing_but_time
     runs.read_for(if is_night() { Duration::from_secs(10) } else { runs.lease * 3 });
     runs.fill_disk(false);
     runs.all_complete();
+}
+
+/// Its tool writes as much as it is told to.
+const FILLING_POLICY: &str = r#"[tool.evil]
+component = "components/evil-tool.wasm"
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["evil/*"]
+allow = ["workspace-read: notes/**", "workspace-write: notes/**"]
+"#;
+
+#[test]
+fn a_guest_is_refused_a_file_larger_than_its_host_may_make_and_the_host_lives() {
+    let project = Project::new();
+    project.write("components/evil-tool.wasm", evil::TOOL.bytes);
+    project.write("notes/mine.md", b"mine");
+    project.write("taskrun.toml", FILLING_POLICY.as_bytes());
+    // 16 MiB, or 32 in a shell that counts in KiB.
+    let script = "ulimit -f 32768 && exec \"$@\"";
+    let mut command = in_shell(&project, Command::new("sh"), script, &["host"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut host = command.spawn().expect("starts");
+    project.meets_host();
+    let args = json!({ "folder": "notes", "files": 12, "bytes": 4 << 20, "how": "append" });
+    let call = json!({ "call": { "name": "evil/fill", "args": args } });
+    let task = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+    let id = project.run(&["run", "worker", &task, "-d"]).id();
+    completes(&project, &id);
+    let events = project.events(&id);
+    let results = || events.iter().filter(|event| event["kind"] == "tool_result");
+    let is_told = |event: &Value| event.to_string().contains("the file would be too large");
+    assert!(results().any(is_told), "{events:?}");
+    assert_eq!(host.try_wait().expect("asked"), None, "it lives");
+    host.kill().expect("killed");
+    host.wait().expect("gone");
 }
 
 /// Ticks of a processor that a process has used.

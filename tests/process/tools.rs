@@ -1,7 +1,7 @@
 //! Tools as their authors try them: called by hand, shown and inspected.
 
 use serde_json::{Value, json};
-use taskrun_examples::{NOTES, evil};
+use taskrun_examples::{CAUTIOUS, LEDGER, NOTES, evil};
 
 use crate::project::{Project, Ran};
 
@@ -30,6 +30,41 @@ component = "components/evil-schema.wasm"
 [agent.a]
 component = "components/scripted.wasm"
 tools = ["schema/double-all"]
+"#;
+/// Each agent may call the same function, and has another rule about that.
+const RULES: &str = r#"
+[tool.ledger]
+component = "components/ledger.wasm"
+
+[agent.asker]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+ask = ["tool: ledger/note"]
+
+[agent.blocked]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+policy = { block = ["ledger/note"] }
+
+[agent.tagged]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+policy = { block_tags = ["ledger"] }
+
+[agent.listed]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+policy = { allow = ["ledger/put"] }
+
+[agent.guarded]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+policy = { component = "components/cautious.wasm" }
 "#;
 const AGAIN: &str = "correct the tool and build it again";
 
@@ -65,6 +100,41 @@ fn a_call_by_hand_is_judged_as_one_in_a_run() {
 }
 
 #[test]
+fn a_call_by_hand_is_decided_by_the_rules_about_calls_as_they_are_explained() {
+    let project = project(RULES, "ledger", LEDGER.bytes);
+    project.write("components/cautious.wasm", CAUTIOUS.bytes);
+    let noted = || {
+        let ledger = std::fs::read_to_string(project.path().join("ledger.txt"));
+        ledger.map_or(0, |text| text.lines().count())
+    };
+    let call = |agent: &str, more: &[&str]| {
+        let args = ["tool", "call", "ledger/note", r#"{"text":"one"}"#, "--agent", agent];
+        project.run(&[&args[..], more].concat())
+    };
+    let explained = |agent: &str| {
+        let question = ["--cap", "tool", "--arg", "name=ledger/note"];
+        project.run(&[&["policy", "explain", "--agent", agent], &question[..]].concat())
+    };
+    for agent in ["blocked", "tagged", "listed"] {
+        let refused = call(agent, &["--accept"]);
+        assert_eq!((refused.code, &refused.error()["code"]), (4, &json!("denied")), "{refused:?}");
+        assert_eq!(refused.error(), explained(agent).error());
+        assert!(refused.stderr.contains("(taskrun.toml:"), "{refused:?}");
+    }
+    let unasked = call("asker", &[]);
+    assert_eq!((unasked.code, &unasked.error()["code"]), (4, &json!("consent")), "{unasked:?}");
+    assert!(unasked.stderr.contains("tool: ledger/note"), "{unasked:?}");
+    assert!(hint(&unasked).contains("--accept"), "{unasked:?}");
+    assert_eq!(noted(), 0, "nothing was done");
+    let accepted = call("asker", &["--accept"]);
+    assert_eq!((accepted.code, noted()), (0, 1), "{accepted:?}");
+    // Only a run has turns to decide about.
+    let guarded = call("guarded", &[]);
+    assert_eq!((guarded.code, noted()), (0, 2), "{guarded:?}");
+    assert!(guarded.stderr.contains("cautious.wasm") && guarded.stderr.contains("is not asked"));
+}
+
+#[test]
 fn a_tool_that_panics_is_to_be_corrected_and_one_that_takes_too_much_has_limits() {
     let project = project(EVIL, "evil-tool", evil::TOOL.bytes);
     let call = |function: &str| project.run(&["tool", "call", &format!("evil/{function}"), "{}"]);
@@ -74,6 +144,7 @@ fn a_tool_that_panics_is_to_be_corrected_and_one_that_takes_too_much_has_limits(
     let grown = call("overflow");
     assert_eq!((grown.code, &grown.error()["code"]), (5, &json!("stack")), "{grown:?}");
     assert!(hint(&grown).contains("`taskrun agent show worker`"), "{grown:?}");
+    assert_eq!(grown.error()["message"], "evil/overflow: stopped: stack overflow");
 }
 
 #[test]
@@ -130,6 +201,16 @@ fn an_import_that_only_agents_have_is_refused_to_a_tool_that_is_inspected() {
     let inspected = project.run(&["inspect", "odd.wasm", "-o", "json"]).json();
     assert_eq!(inspected["imports"][0]["class"], "refused to this tool", "{inspected}");
     assert_eq!(inspected["policy"], Value::Array(Vec::new()), "it loads with no policy");
+}
+
+#[test]
+fn a_path_is_shown_as_a_policy_takes_it() {
+    let project = Project::new();
+    // In two characters, as some file systems write it.
+    let file = "Cafe\u{301}.wasm";
+    project.write(file, LEDGER.bytes);
+    let inspected = project.run(&["inspect", file, "-o", "json"]).json();
+    assert_eq!(inspected["policy"][1], format!("component = \"{file}\""), "{inspected}");
 }
 
 /// A component that imports an instance as `events` and exports it as the functions of a tool.

@@ -64,6 +64,20 @@ fn keys_that_were_pressed_before_a_question_was_shown_consent_to_nothing() {
 }
 
 #[test]
+fn a_call_by_hand_is_consented_to_after_its_question_was_shown() {
+    let project = Project::new();
+    let call = ["tool", "call", "scripted/change", "{}", "--agent", "asking"];
+    let mut terminal = Terminal::typed_ahead(&project, &call, "y\n");
+    terminal.shows("y/n>", 1);
+    terminal.types("n\n");
+    assert_eq!(terminal.ends(), 4, "{}", terminal.seen());
+    let mut terminal = Terminal::new(project.command(&call));
+    terminal.shows("y/n>", 1);
+    terminal.types("y\n");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+}
+
+#[test]
 fn after_ctrl_c_at_a_question_nothing_that_is_typed_is_the_answer() {
     let project = Project::new();
     let mut terminal = Terminal::new(project.command(&["run", "asking", &calls(&["a"])]));

@@ -271,3 +271,37 @@ fn commands_and_files_are_told_also_of_a_run_that_a_terminal_ends() {
     project.until("the end is told", || lines(&project, "told.jsonl").len() == 2);
     assert_eq!(lines(&project, "told.jsonl")[1]["data"]["status"], "canceled");
 }
+
+#[test]
+fn a_host_of_another_policy_tells_no_text_that_the_policy_of_the_run_withholds() {
+    let project = Project::new();
+    let tables = |beside: &str| {
+        format!(
+            "[file.audit]\npath = \"audit.jsonl\"\n{beside}\n[agent.told]\n\
+             component = \"components/scripted.wasm\"\nsubscribers = [\"file/audit\"]\n"
+        )
+    };
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");
+    let other = format!("{policy}\n{}", tables("include_result = true"));
+    project.write("other.toml", other.as_bytes());
+    add(&project, &tables(""));
+    let elsewhere = ["--config", "other.toml", "--data-dir", ".taskrun"];
+    let host = project.start(&[&elsewhere[..], &["host", "--idle-exit", "0"]].concat());
+    project.meets_host();
+    let task = says("the budget");
+    // As long as its host is the only one: any other that lives may tell of it, too.
+    let given = project.run(&[&elsewhere[..], &["run", "told", &task, "-d"]].concat()).id();
+    project.ends_by_itself(&given);
+    project.until("it is told", || lines(&project, "audit.jsonl").len() == 2);
+    let withheld = project.run(&["run", "told", &task, "-d"]).id();
+    project.ends_by_itself(&withheld);
+    project.until("all is told", || lines(&project, "audit.jsonl").len() == 4);
+    for line in lines(&project, "audit.jsonl") {
+        let (data, is_given) = (&line["data"], line["data"]["id"] == json!(given));
+        assert_eq!(data["task"].is_string(), is_given, "{line}");
+        let has_result = is_given && line["type"] == "on_task_completed";
+        assert_eq!(data["result"].is_string(), has_result, "{line}");
+    }
+    project.end_hosts();
+    project.ends(host);
+}

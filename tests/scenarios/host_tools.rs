@@ -138,6 +138,38 @@ async fn m_30_a_model_is_sent_the_names_descriptions_and_schemas_that_are_docume
 }
 
 #[tokio::test]
+async fn a_model_is_told_what_the_agents_are_for_among_which_it_chooses() {
+    let provider = Provider::start([says("Nothing is to be done.")]).await;
+    let of_lead = "tools = [\"host/task_runs\", \"host/tasks\", \"host/delegation\", \
+         \"host/subagents\", \"host/transfer_to_agent\"]";
+    let policy = policy(&provider, of_lead).replace("[\"worker\"]", "[\"worker\", \"writer\"]");
+    let policy = format!(
+        "{policy}description = \"Helps with sums.\"\n\
+         [agent.writer]\ncomponent = \"components/scripted.wasm\"\n"
+    );
+    let house = Builder::new(&policy).file("secrets/key", "k\n").open().await;
+    assert_eq!(house.run("lead", "Do nothing.").await.status(), Status::Completed);
+    let asked = provider.asked();
+    let tools = asked[0].body["tools"].as_array().expect("a list");
+    let told = |tool: &&Value| {
+        let schema = tool["input_schema"].to_string();
+        schema.contains("The agent, one of: worker (Helps with sums.), writer.")
+    };
+    let mut told: Vec<_> = tools.iter().filter(told).map(|tool| tool["name"].as_str()).collect();
+    told.sort_unstable();
+    let choosing = [
+        "create_task",
+        "delegate",
+        "delegate_task",
+        "spawn_agent",
+        "spawn_task",
+        "start_task_run",
+        "transfer_to_agent",
+    ];
+    assert_eq!(told, choosing.map(Some));
+}
+
+#[tokio::test]
 async fn w_039_an_agent_with_members_has_the_tools_of_tasks_without_naming_them() {
     let spawn = json!({ "agent": "nobody", "message": "m" });
     let provider = Provider::start([calls("spawn_task", &spawn), says("Nobody is there.")]).await;

@@ -24,6 +24,7 @@ use crate::args::{Globals, LogFormat};
 use crate::failure::{
     Outcome, acceptance_failure, background_failure, loader_failure, policy_failure,
 };
+use crate::invocation::Invocation;
 use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
@@ -64,6 +65,19 @@ impl Context {
             policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
         }
+    }
+
+    /// The same for a command line that has these options.
+    #[must_use]
+    pub(crate) fn called_with(self, invocation: Invocation) -> Self {
+        Self { printer: self.printer.called_with(invocation), ..self }
+    }
+
+    /// The same within a session, as if it were named by `--session`.
+    #[must_use]
+    pub(crate) fn in_session(&self, id: &str) -> Self {
+        let globals = Globals { session: Some(id.to_owned()), ..self.globals.clone() };
+        Self { globals, ..self.clone() }
     }
 
     /// The same with another policy file, as if it were named by `--config`.
@@ -201,9 +215,9 @@ impl Context {
     /// Says so if the store is damaged.
     pub(crate) fn tell_of_damage(&self, storage: &Storage) {
         if !storage.findings().is_empty() {
-            self.printer.say(
-                "the store is damaged, and what is shown may lack something; see `taskrun doctor`",
-            );
+            let text =
+                "the store is damaged, and what is shown may lack something; see `taskrun doctor`";
+            self.printer.say(self.printer.completed(text));
         }
     }
 

@@ -11,17 +11,20 @@ mod failure;
 mod follow;
 mod host;
 mod host_log;
+mod invocation;
 mod lookup;
 mod output;
 mod paths;
 mod place;
 mod resolve;
+mod shell;
 mod signals;
 mod terminal;
 mod top;
 mod tracing_setup;
 mod trust;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -36,6 +39,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 pub use crate::failure::{Failure, policy_failure};
+use crate::invocation::Invocation;
 pub use crate::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
 
 /// The parts in which a program that is built on this one may differ from it.
@@ -75,17 +79,24 @@ pub fn main() -> ExitCode {
 /// The same, as another program.
 #[must_use]
 pub fn main_with(program: Program) -> ExitCode {
-    let cli = match Cli::parse_words(std::env::args_os().collect()) {
+    // Before anything is written.
+    let survives = taskrun_runtime::survive_file_size_limit();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::parse_words(words.clone()) {
         Ok(cli) => cli,
-        Err(error) => return of_arguments(&error),
+        Err(error) => return of_arguments(&error, &words),
     };
     if matches!(cli.command, Command::CompileWorker) {
         return taskrun_runtime::compile_worker_main();
     }
     let started = tracing_setup::start(&cli);
+    if let Err(error) = survives {
+        tracing::warn!(%error, "a file larger than this process may make will end it");
+    }
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
-    let mut context = Context::new(cli.globals, program);
+    let invocation = Invocation::new(&words, &cli.globals);
+    let mut context = Context::new(cli.globals, program).called_with(invocation);
     context.is_brief = commands::is_brief(&context, &cli.command);
     let outcome = started.and_then(|()| in_runtime(&context, cli.command));
     let (exit, failure) = match (outcome, context.printer.written()) {
@@ -97,16 +108,13 @@ pub fn main_with(program: Program) -> ExitCode {
                 && lost.code != failure.code
                 && !lost.is_silent()
             {
-                context.printer.say(lost.text());
+                context.printer.tell_failure(lost, false);
             }
             (failure.exit, Some(failure))
         }
     };
     if let Some(failure) = failure.filter(|failure| !failure.is_silent()) {
-        context.printer.say(failure.text());
-        if !context.printer.talks_to_terminal() && !in_background {
-            context.printer.say(failure.json());
-        }
+        context.printer.tell_failure(failure, !in_background);
     }
     host_log::flush();
     exit.into()
@@ -124,8 +132,8 @@ fn in_runtime(context: &Context, command: Command) -> Outcome {
     outcome
 }
 
-/// The message of clap, which programs get in the form of every other failure.
-fn of_arguments(error: &clap::Error) -> ExitCode {
+/// The message of clap about these words, which programs get in the form of every other failure.
+fn of_arguments(error: &clap::Error, words: &[OsString]) -> ExitCode {
     use std::io::{IsTerminal, Write, stderr, stdout};
     let printed = error.print().and_then(|()| stdout().flush());
     // Nobody listens: there is nowhere to say that.
@@ -145,16 +153,22 @@ fn of_arguments(error: &clap::Error) -> ExitCode {
         return failure.exit.into();
     }
     if for_programs {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default();
         let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-        let message = if is_bare {
-            "no command is given"
-        } else {
-            first.strip_prefix("error: ").unwrap_or(first)
+        let message = match is_bare {
+            true => "no command is given".to_owned(),
+            false => first_paragraph(&error.to_string()),
         };
-        let failure = Failure::usage("usage", message).hint("see `taskrun --help`");
-        say(failure.json());
+        let hint = format!("see `{} --help`", Cli::named_in(words));
+        say(Failure::usage("usage", message).hint(hint).json());
     }
     Exit::Usage.into()
+}
+
+/// The first paragraph of a text of clap, with the arguments or values listed there, in one line.
+fn first_paragraph(text: &str) -> String {
+    let mut lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let listed = lines.collect::<Vec<_>>().join(", ");
+    format!("{first} {listed}").trim_end().to_owned()
 }

@@ -3,6 +3,7 @@
 use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, ToolPolicy};
 
 use crate::failure::{Failure, Outcome};
+use crate::paths::shown;
 
 /// An agent of a policy.
 ///
@@ -46,7 +47,7 @@ fn unknown<'k>(
     let near = nearest(name, known);
     let list = format!("list the {what}s with `taskrun {what} ls`");
     let hint = near.map_or(list.clone(), |near| format!("did you mean {near}? {list}"));
-    let message = format!("there is no {what} {name:?} in {}", policy.path.display());
+    let message = format!("there is no {what} {name:?} in {}", shown(&policy.path));
     let code = match what {
         "agent" => "unknown-agent",
         "model" => "unknown-model",

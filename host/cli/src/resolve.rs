@@ -232,6 +232,7 @@ mod tests {
             finalizers: 0,
             tree_slots: u32::MAX,
             ready: Ready::All,
+            resumes: 0,
             now: Timestamp(2_500),
         };
         storage.store.claim(claim).await.expect("claims");

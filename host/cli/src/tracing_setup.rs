@@ -113,7 +113,8 @@ pub(crate) fn start(cli: &Cli) -> Outcome<()> {
     // A log that somebody keeps in a file, or pipes on, is text alone.
     let is_colourful = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
     let layer = fmt::layer().with_writer(|| Log).with_span_events(spans);
-    let layer = layer.with_ansi(is_colourful && !in_background);
+    // Stderr may be gone: there is nowhere to say that, and it would be said by a panic.
+    let layer = layer.with_ansi(is_colourful && !in_background).log_internal_errors(false);
     let layer = match (cli.globals.log_format, is_host) {
         (LogFormat::Json, _) => layer.json().with_filter(filter).boxed(),
         (LogFormat::Text, true) => layer.with_filter(filter).boxed(),

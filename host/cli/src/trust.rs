@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
+use crate::shell;
 use crate::terminal::discard_typed;
 
 /// Folder of this program in the state folder.
@@ -155,12 +156,13 @@ impl Trust {
         if asks && self.agrees(&entry, found) {
             return self.add(&entry);
         }
-        let (shown, folder) = (found.display(), folder.display());
+        let (shown, folder) = (found.display(), shell::path(folder, "FOLDER"));
         Err(Failure::new(
             Exit::Forbidden,
             "untrusted",
             format!("{shown} was found, not named, and nobody has said that it is to be used"),
         )
+        .with_places()
         .hint(format!(
             "trust it from now on with `taskrun policy trust {folder}`, or name a policy each time: \
              `--config FILE`, or TASKRUN_CONFIG"
@@ -189,6 +191,7 @@ impl Trust {
         let unreadable = |error: std::io::Error| {
             Failure::usage("unreadable", format!("{} cannot be read", found.display()))
                 .because(&error)
+                .with_places()
                 .hint("correct its owner and mode, or name a policy with --config FILE")
         };
         let folder = folder.canonicalize().map_err(unreadable)?;
@@ -208,7 +211,8 @@ impl Trust {
     fn unsafe_place(&self, path: &Path, meta: &Metadata) -> Box<Failure> {
         let (shown, owner) = (path.display(), meta.uid());
         let (what, remedy) = if self.user.may_own(owner) {
-            (format!("{shown} can be written by others"), format!("`chmod go-w {shown}`, or "))
+            let remedy = format!("`chmod go-w {}`, or ", shell::path(path, "FILE"));
+            (format!("{shown} can be written by others"), remedy)
         } else if self.user.id == ROOT {
             let remedy = format!("set TASKRUN_POLICY_OWNER={owner} if that user is to count, or ");
             (format!("{shown} belongs to user {owner}, and not to root"), remedy)
@@ -216,6 +220,7 @@ impl Trust {
             (format!("{shown} belongs to user {owner}"), String::new())
         };
         Failure::new(Exit::Forbidden, "untrusted", format!("{what}, and was found, not named"))
+            .with_places()
             .hint(format!(
                 "{remedy}name the policy that you mean: `--config FILE`, or TASKRUN_CONFIG"
             ))

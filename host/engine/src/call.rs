@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use taskrun::clock::process_time;
 use taskrun::scope::CallScope;
 use taskrun_journal::stop::{CallAbort, StopCause};
-use tokio::time::Instant;
 use tracing::{Instrument, Span};
 use wasmtime::{Store, UpdateDeadline};
 
@@ -21,12 +21,15 @@ use crate::guest::Mode;
 use crate::state::CallState;
 use crate::threads::Lane;
 
+/// Least pause between two looks at a time that may stand still.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
 /// Instantiates and calls a guest in a store of its own.
 ///
 /// `body` does both, and is dropped with the store when the deadline passes or the stop is
 /// forced, wherever the guest is: a spinning guest is interrupted by the epoch, one that waits in
-/// a host function by the drop. The deadline counts from when a slot is free, without the waits for
-/// models.
+/// a host function by the drop. The deadline counts from when memory and a slot are free, without
+/// the waits for models and the time in which the host stands still.
 ///
 /// Where the engine has threads for guests the guest runs on those, on whatever thread the caller
 /// is.
@@ -66,20 +69,27 @@ where
         + Send
         + 'static,
 {
-    let permit = guest.engine.admission().enter(&scope).await?;
+    let memory = Arc::new(guest.engine.memory().begin(&scope, guest.begin_bytes.known()).await?);
+    // After the memory: who waits for that holds no slot meanwhile.
+    let permit = memory.enter(guest.engine.admission()).await?;
     let limit = scope.deadline();
-    let deadline = deadline_after(limit);
+    let deadline = process_time().saturating_add(limit);
     let stopped = || {
         let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
         CallAbort::Stopped { cause }
     };
+    let times = (deadline, course.clone());
     let state =
-        CallState::new(Arc::clone(guest), Arc::clone(&scope), mode, (deadline, course.clone()));
+        CallState::new(Arc::clone(guest), Arc::clone(&scope), mode, Arc::clone(&memory), times);
     let future = AssertUnwindSafe(async move {
         // Free when the instance is gone, wherever that is.
-        let _permit = permit;
+        let _held = (permit, memory);
         let mut store = store(state);
         let result = body(&mut store).await;
+        if result.is_ok() {
+            let state = store.data();
+            state.guest.begin_bytes.note(state.limiter.begun_bytes());
+        }
         // How the guest met with its end says less than what the host had found before.
         match (result, store.data().violation()) {
             (Err(_), Some(violation)) => Err(violation.clone().into()),
@@ -124,28 +134,29 @@ where
     }
 }
 
-/// Returns when the guest has used up its time, which stands still while a model is waited for.
-async fn used_up(deadline: Instant, scope: &CallScope) {
+/// Returns when the guest has used up its time, which stands still while a model is waited for, and
+/// with the host.
+async fn used_up(deadline: Duration, scope: &CallScope) {
     loop {
         scope.model_waits_over().await;
-        let deadline = put_off(deadline, scope);
-        if Instant::now() >= deadline {
+        let left = put_off(deadline, scope).saturating_sub(process_time());
+        if left.is_zero() {
             return;
         }
-        tokio::time::sleep_until(deadline).await;
+        pause(left).await;
     }
 }
 
-/// The deadline with the time for which models were waited for.
-pub(crate) fn put_off(deadline: Instant, scope: &CallScope) -> Instant {
-    deadline.checked_add(scope.model_time()).unwrap_or(deadline)
+/// Sleeps for what is left of a time that may stand still, and no shorter than the timer can: while
+/// it stands still nothing becomes of the little that is left, however often one looks.
+pub(crate) async fn pause(left: Duration) {
+    tokio::time::sleep(left.max(PAUSE_MIN)).await;
 }
 
-/// An hour is the longest that a policy allows; what is beyond the clock is as good as never.
-fn deadline_after(limit: Duration) -> Instant {
-    let now = Instant::now();
-    let far = Duration::from_secs(365 * 24 * 3_600);
-    now.checked_add(limit).unwrap_or(now + far)
+/// The deadline, in the time of the process, with the time for which models were waited for and for
+/// which the call stood still.
+pub(crate) fn put_off(deadline: Duration, scope: &CallScope) -> Duration {
+    deadline.saturating_add(scope.model_time()).saturating_add(scope.stop().held_for())
 }
 
 fn store(state: CallState) -> Store<CallState> {
@@ -178,6 +189,7 @@ fn report(failure: &CallAbort, error: &wasmtime::Error, guest: &Guest, scope: &C
             tracing::error!(%run, %source, ?error, "the host failed in a call");
         }
         CallAbort::Memory { .. }
+        | CallAbort::Unavailable
         | CallAbort::Deadline { .. }
         | CallAbort::Stack
         | CallAbort::Limit { .. }

@@ -1,5 +1,6 @@
 //! From a component's bytes to native code, and to what there is to see of it before.
 
+mod pauses;
 mod process;
 mod turns;
 
@@ -13,6 +14,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::Clock;
 use wasmtime::component::Component;
 
+use self::pauses::Pauses;
 use self::process::{Answer, run_worker};
 use self::turns::CompileTurns;
 use crate::cache::{Cache, Entry, NativeCode};
@@ -23,6 +25,13 @@ use crate::worker::{Task, compile_threads, unless_it_panics};
 
 /// A program that looks at components and compiles them, each in a process of its own: the host's
 /// binary with a subcommand that calls [`compile_worker_main`](crate::compile_worker_main).
+///
+/// It is started with an empty environment, but for `TASKRUN_COMPILE_WORKER=1` (see
+/// [`is_compile_worker`](crate::is_compile_worker)) and the number of its threads: without `PATH`,
+/// `HOME` or `LD_LIBRARY_PATH`. Its standard output is for its answers alone, and what it writes to
+/// standard error is thrown away. One that does not say that it is a worker within 10 s is an error
+/// of the program, [`LoadError::Worker`], and nothing is put down to the
+/// component.
 #[derive(Debug, Clone)]
 pub struct CompileWorker {
     /// The program that does it.
@@ -42,6 +51,8 @@ pub(crate) struct Compiler {
     outline_turns: CompileTurns,
     /// One lock for each component that is being compiled, so that it is compiled once at a time.
     flights: Mutex<HashMap<blake3::Hash, Weak<tokio::sync::Mutex<()>>>>,
+    /// Components about which a worker gave no answer.
+    pauses: Pauses,
     clock: Arc<dyn Clock>,
 }
 
@@ -66,6 +77,7 @@ impl Compiler {
             turns: CompileTurns::new(Arc::clone(&clock)),
             outline_turns: CompileTurns::new(Arc::clone(&clock)),
             flights: Mutex::default(),
+            pauses: Pauses::default(),
             clock,
         }
     }
@@ -190,7 +202,11 @@ impl Compiler {
         bytes: &[u8],
         entry: Entry,
     ) -> Result<Vec<u8>, LoadError> {
-        match run_worker(worker, task, bytes).await? {
+        let work = (entry.component, task);
+        self.pauses.check(work, self.clock.monotonic())?;
+        let answer = run_worker(worker, task, bytes).await;
+        self.pauses.note(work, &answer, self.clock.monotonic());
+        match answer? {
             Answer::Made(answer) => Ok(answer),
             Answer::Invalid(text) => Err(self.refuse(entry, task, Refusal::Invalid(text)).await),
             Answer::OverLimit => {

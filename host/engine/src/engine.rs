@@ -15,6 +15,7 @@ use crate::config;
 use crate::egress::{ByLane, Connections, Egress, ExchangeThreads};
 use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
+use crate::guest_memory::GuestMemory;
 use crate::handles::{DESCRIPTORS_MIN, Handles, connections, raise_descriptors};
 use crate::heap;
 use crate::options::EngineOptions;
@@ -27,6 +28,7 @@ pub struct Engine {
     wasmtime: wasmtime::Engine,
     compiler: Compiler,
     admission: Admission,
+    memory: GuestMemory,
     egress: Egress,
     blocking: Arc<tokio::sync::Semaphore>,
     walks: Arc<tokio::sync::Semaphore>,
@@ -90,7 +92,8 @@ impl Engine {
         if descriptors < DESCRIPTORS_MIN {
             return Err(EngineError::Descriptors { found: descriptors, needed: DESCRIPTORS_MIN });
         }
-        let instances = options.instances();
+        let memory_bytes = options.guest_memory_bytes();
+        let instances = options.instances(memory_bytes);
         let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
             .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
         heap::set_up();
@@ -108,10 +111,12 @@ impl Engine {
         protected.add(options.protected.iter().cloned());
         protected.add(options.cache.iter().map(|cache| cache.dir().to_owned()));
         protected.add(options.compile_worker.iter().map(|worker| worker.program.clone()));
-        tracing::debug!(instances, "engine ready");
+        tracing::debug!(instances, memory_bytes, "engine ready");
+        let admission = Admission::new(instances);
         Ok(Arc::new(Self {
             compiler,
-            admission: Admission::new(instances),
+            memory: GuestMemory::new(memory_bytes, instances, admission.clone()),
+            admission,
             egress: Egress::new(
                 exchanges.unwrap_or_default(),
                 Connections::new(connections(descriptors)),
@@ -182,6 +187,11 @@ impl Engine {
 
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission
+    }
+
+    /// Memory of all guests.
+    pub(crate) fn memory(&self) -> &GuestMemory {
+        &self.memory
     }
 
     pub(crate) fn egress(&self) -> &Egress {

@@ -2,7 +2,7 @@
 //! components.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
@@ -105,14 +105,24 @@ pub enum LoadError {
     /// The copy of it in the data directory cannot be used, or cannot be made.
     #[error("{detail}")]
     Kept {
-        /// The fault, in words.
+        /// The fault, in words, with the file that it is about.
         detail: String,
+        /// The operating system's error, if it is one of those.
+        kind: Option<std::io::ErrorKind>,
     },
-    /// The program that compiles does not start.
+    /// The program that compiles does not start, or is no compile worker.
     #[error("cannot run the compile worker")]
     Worker {
         /// The operating system's error.
         source: std::io::Error,
+    },
+    /// The program that compiles ended without an answer, or gave none in time: it was killed, as by
+    /// the system when memory is short, or had no thread or no processor. That may be otherwise the
+    /// next time.
+    #[error("the compile worker gave no answer: {detail}")]
+    NoAnswer {
+        /// The end of the worker, in words.
+        detail: String,
     },
     /// An instance needs more than the host has for one.
     #[error("the component needs more than an instance may have: {detail}")]
@@ -150,20 +160,18 @@ pub enum LoadError {
     #[error("{}", denied(.0))]
     Denied(Vec<MissingGrant>),
     /// It imports WASI's file system, and the agent's rules cannot be expressed in folders.
-    #[error(
-        "the component imports wasi:filesystem, which knows folders only, and {rule} cannot be expressed so; write `dir/**`, or use the interfaces workspace-read and workspace-write"
-    )]
+    #[error("the component imports wasi:filesystem, which knows folders only, and {reason}")]
     Preopens {
-        /// The rule, with its place.
-        rule: String,
+        /// The rule with its place, the reason, and what to write instead.
+        reason: String,
     },
     /// Files of the host itself would be within its reach.
     #[error(
-        "the component would get at {file}, which is the host's own, through the folder {folder}; grant it a folder beside that, such as `notes/**`, or set another workspace",
-        file = .file.display(), folder = .folder.display()
+        "the component would get at {file}, which is the host's own, through {}; grant it a folder beside that, such as `notes/**`, or set another workspace",
+        folder_words(.folder), file = .file.display()
     )]
     Exposed {
-        /// The folder that the rules grant.
+        /// The folder that the rules grant; empty for a workspace that is the working folder.
         folder: PathBuf,
         /// The host's file or folder.
         file: PathBuf,
@@ -240,13 +248,14 @@ impl LoadError {
                 | CallAbort::Limit { .. }
                 | CallAbort::Trap { .. }
                 | CallAbort::Contract { .. } => true,
-                CallAbort::Stopped { .. } | CallAbort::Internal => false,
+                CallAbort::Unavailable | CallAbort::Stopped { .. } | CallAbort::Internal => false,
             },
             Self::Read { .. }
             | Self::NotAFile { .. }
             | Self::Changed { .. }
             | Self::Kept { .. }
             | Self::Worker { .. }
+            | Self::NoAnswer { .. }
             | Self::Workspace { .. }
             | Self::Starved { .. }
             | Self::Internal(_) => false,
@@ -349,6 +358,13 @@ fn denied(missing: &[MissingGrant]) -> String {
         text.push_str(&format!("\n  and {more} more"));
     }
     text
+}
+
+fn folder_words(folder: &Path) -> String {
+    match folder.as_os_str().is_empty() {
+        true => "the workspace".to_owned(),
+        false => format!("the folder {}", folder.display()),
+    }
 }
 
 fn wrong_world(wanted: &str, found: &[String]) -> String {

@@ -15,6 +15,9 @@ pub(crate) enum Violation {
         /// The limit that was met.
         limit_bytes: u64,
     },
+    /// See [`CallAbort::Unavailable`].
+    #[error("the memory for all guests is in use")]
+    Unavailable,
     /// See [`CallAbort::Deadline`].
     #[error("deadline of {limit_ms} ms")]
     Deadline {
@@ -41,6 +44,7 @@ impl From<Violation> for CallAbort {
     fn from(violation: Violation) -> Self {
         match violation {
             Violation::Memory { limit_bytes } => Self::Memory { limit_bytes },
+            Violation::Unavailable => Self::Unavailable,
             Violation::Deadline { limit_ms } => Self::Deadline { limit_ms },
             Violation::Limit { what, limit } => Self::Limit { what: what.to_owned(), limit },
             Violation::Contract(detail) => Self::Contract { detail },

@@ -56,7 +56,7 @@ pub(crate) fn check(
 /// The reason that a policy may not have an import: it decides from its input alone.
 fn need_of_policy(import: &ImportInfo) -> Option<Need> {
     match import.class {
-        ImportClass::Types | ImportClass::WasiInert => None,
+        ImportClass::Types | ImportClass::WasiFiles | ImportClass::WasiInert => None,
         ImportClass::Always if import.name() == LOG => None,
         ImportClass::Always
         | ImportClass::Agents
@@ -79,6 +79,7 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
+        | ImportClass::WasiFiles
         | ImportClass::WasiInert
         | ImportClass::Sockets
         | ImportClass::Unknown => None,
@@ -88,7 +89,8 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
 /// The reason that no rule gives an import of a class to a component of a role, if none does.
 fn refusal(class: ImportClass, role: Role) -> Option<Need> {
     match (class, role) {
-        (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,
+        (ImportClass::Types | ImportClass::Always, _) => None,
+        (ImportClass::WasiFiles | ImportClass::WasiInert, _) => None,
         (ImportClass::Agents, Role::Agent) => None,
         (ImportClass::Agents, Role::Tool | Role::Policy) => Some(Need::AgentsOnly),
         // Tools ask no models: what they cost would be on nobody's account. Prompts are for those
@@ -131,5 +133,5 @@ pub(crate) fn preopens(
     if !inspection.imports(WASI_FILES) {
         return Ok(Vec::new());
     }
-    grants.preopens().map_err(|rule| LoadError::Preopens { rule: rule.to_string() })
+    grants.preopens().map_err(|fault| LoadError::Preopens { reason: fault.to_string() })
 }

@@ -9,6 +9,7 @@ use taskrun_policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, Workspace
 use crate::engine::Engine;
 use crate::files::Workspace;
 use crate::files::disk::Bounds;
+use crate::guest_memory::BeginBytes;
 
 /// The grants and limits under which a component is linked.
 #[derive(Debug, Clone)]
@@ -71,6 +72,8 @@ pub(crate) struct Guest {
     pub(crate) digest: String,
     pub(crate) source: String,
     pub(crate) limits: Limits,
+    /// Bytes of memory that an instance begins with.
+    pub(crate) begin_bytes: BeginBytes,
     /// Open if the component may use files.
     pub(crate) workspace: Option<Workspace>,
     /// The bounds on what it adds to the workspace, if that is open.

@@ -106,8 +106,11 @@ pub enum ImportClass {
     Agents,
     /// A rule that grants the capability.
     Capability(Capability),
+    /// WASI's own files: given to every component, with the folders that the workspace rules grant,
+    /// and with none where there is no such rule.
+    WasiFiles,
     /// The imports that languages' standard libraries always have; given to every component and
-    /// leads nowhere: no variables, no arguments, no files but those of the workspace rules.
+    /// leads nowhere: no variables, no arguments.
     WasiInert,
     /// Sockets, never given.
     Sockets,
@@ -122,9 +125,27 @@ impl fmt::Display for ImportClass {
             Self::Always => f.write_str("always given"),
             Self::Agents => f.write_str("given to agents"),
             Self::Capability(capability) => write!(f, "needs {capability}"),
+            Self::WasiFiles => f.write_str("files, by the workspace-* rules"),
             Self::WasiInert => f.write_str("inert"),
             Self::Sockets => f.write_str("never given"),
             Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+impl ImportClass {
+    /// The capabilities whose rules say what an import of this class gives.
+    #[must_use]
+    pub fn capabilities(&self) -> &[Capability] {
+        match self {
+            Self::Capability(capability) => std::slice::from_ref(capability),
+            Self::WasiFiles => &[Capability::WorkspaceRead, Capability::WorkspaceWrite],
+            Self::Types
+            | Self::Always
+            | Self::Agents
+            | Self::WasiInert
+            | Self::Sockets
+            | Self::Unknown => &[],
         }
     }
 }
@@ -263,9 +284,8 @@ fn classify(name: &str) -> ImportClass {
         return ImportClass::Unknown;
     }
     match interface.split_once('/') {
-        Some(("wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random" | "wasi:filesystem", _)) => {
-            ImportClass::WasiInert
-        }
+        Some(("wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random", _)) => ImportClass::WasiInert,
+        Some(("wasi:filesystem", _)) => ImportClass::WasiFiles,
         Some(("wasi:http", "types" | "outgoing-handler")) => {
             ImportClass::Capability(Capability::Http)
         }

@@ -81,6 +81,7 @@ mod file_identity;
 mod files;
 mod grants;
 mod guest;
+mod guest_memory;
 mod handles;
 mod heap;
 mod host;
@@ -88,6 +89,7 @@ mod inspect;
 mod limiter;
 mod link;
 mod load;
+mod machine_memory;
 mod measure;
 mod options;
 mod outside;
@@ -118,6 +120,9 @@ pub use guest::AgentGrants;
 pub use heap::give_back_memory;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
 pub use load::digest_file;
-pub use options::{COMPONENT_BYTES_DEFAULT, EngineOptions, INSTANCES_DEFAULT, instances_for};
+pub use machine_memory::guest_memory_default;
+pub use options::{
+    COMPONENT_BYTES_DEFAULT, EngineOptions, INSTANCES_DEFAULT, instances_for, tenant_memory_default,
+};
 pub use roster::{AgentError, closure_of, pin_of, rules_of};
-pub use worker::compile_worker_main;
+pub use worker::{compile_worker_main, is_compile_worker};

@@ -1,32 +1,47 @@
 //! The bound on all memories and tables of one instance together.
 
+use std::sync::Arc;
+
 use taskrun_policy::Limits;
 use wasmtime::{Error, ResourceLimiter, Result};
 
 use crate::config::{CORE_INSTANCES_MAX, MEMORIES_MAX, TABLES_MAX};
 use crate::failure::Violation;
+use crate::guest_memory::{CallMemory, NoMemory};
 
 /// Counts for one store. A request beyond a limit ends the guest with a typed reason; a failed
 /// `memory.grow` would leave that to the guest, most of which answer with an anonymous trap.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_bytes: u64,
+    /// Bytes with which its memories began.
+    begun_bytes: u64,
     memory_bytes_max: u64,
+    /// The instance's part of the memory of all guests.
+    memory: Arc<CallMemory>,
     table_elements: u64,
     table_elements_max: u64,
 }
 
 impl Limiter {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, memory: Arc<CallMemory>) -> Self {
         Self {
             memory_bytes: 0,
+            begun_bytes: 0,
             memory_bytes_max: limits.memory_bytes,
+            memory,
             table_elements: 0,
             table_elements_max: limits.table_elements.into(),
         }
     }
 
-    fn memory(&self) -> Error {
+    /// Bytes with which the memories of the instance began. One that begins without any counts with
+    /// what it first grows to.
+    pub(crate) fn begun_bytes(&self) -> u64 {
+        self.begun_bytes
+    }
+
+    fn beyond_memory(&self) -> Error {
         Violation::Memory { limit_bytes: self.memory_bytes_max }.into()
     }
 
@@ -39,7 +54,11 @@ impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
         let grown = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
         if grown > self.memory_bytes_max {
-            return Err(self.memory());
+            return Err(self.beyond_memory());
+        }
+        self.memory.cover(grown).map_err(|NoMemory| Violation::Unavailable)?;
+        if current == 0 {
+            self.begun_bytes = self.begun_bytes.saturating_add(desired as u64);
         }
         self.memory_bytes = grown;
         Ok(true)
@@ -47,7 +66,7 @@ impl ResourceLimiter for Limiter {
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
         // More than the memory's own maximum or a slot of the pool.
-        Err(self.memory())
+        Err(self.beyond_memory())
     }
 
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
@@ -78,17 +97,47 @@ impl ResourceLimiter for Limiter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use taskrun::scope::RunContext;
+
     use super::*;
+    use crate::admission::Admission;
+    use crate::apart;
+    use crate::guest_memory::GuestMemory;
+
+    /// Under a limit of so many MiB, where a tenant has six beside the first two of each.
+    fn limiter_of(mib: u64) -> Limiter {
+        let scope = apart::scope(RunContext::default(), Duration::from_secs(1));
+        let pool = GuestMemory::new(13 << 20, 1, Admission::new(1));
+        let begun = pool.begin(&scope, 0).now_or_never();
+        let memory = begun.expect("nothing is waited for").expect("there is as much");
+        let limits = Limits { memory_bytes: mib << 20, table_elements: 10, ..Limits::default() };
+        Limiter::new(&limits, Arc::new(memory))
+    }
 
     fn limiter() -> Limiter {
-        Limiter::new(&Limits { memory_bytes: 1 << 20, table_elements: 10, ..Limits::default() })
+        limiter_of(1)
+    }
+
+    #[test]
+    fn memory_that_all_guests_have_not_is_told_from_the_own_limit() {
+        let mut limiter = limiter_of(64);
+        assert!(limiter.memory_growing(0, 8 << 20, None).expect("there is as much"));
+        let refused = limiter.memory_growing(8 << 20, 9 << 20, None).expect_err("a part is left");
+        assert!(matches!(refused.downcast_ref::<Violation>(), Some(Violation::Unavailable)));
+        let beyond = limiter.memory_growing(8 << 20, 65 << 20, None).expect_err("its limit");
+        assert!(matches!(beyond.downcast_ref::<Violation>(), Some(Violation::Memory { .. })));
     }
 
     #[test]
     fn case_16_memories_are_summed() {
         let mut limiter = limiter();
         assert!(limiter.memory_growing(0, 512 << 10, None).unwrap());
-        assert!(limiter.memory_growing(0, 512 << 10, None).unwrap());
+        assert!(limiter.memory_growing(0, 448 << 10, None).unwrap());
+        assert!(limiter.memory_growing(448 << 10, 512 << 10, None).unwrap());
+        assert_eq!(limiter.begun_bytes(), 960 << 10, "it counts how much it began with");
         let error = limiter.memory_growing(512 << 10, 576 << 10, None).unwrap_err();
         let violation = error.downcast_ref::<Violation>().unwrap();
         assert!(matches!(violation, Violation::Memory { limit_bytes } if *limit_bytes == 1 << 20));

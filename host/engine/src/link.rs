@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use taskrun::ports::planner::ConversationView;
 use taskrun_policy::{Capability, CapabilityAccess, Preopen};
-use wasmtime::component::{HasSelf, InstancePre, Linker};
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 
 use crate::bindings::{conversation, interfaces, memory_write};
 use crate::component::LoadedComponent;
@@ -14,6 +14,7 @@ use crate::error::LoadError;
 use crate::files::{ProtectedPaths, Workspace};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
+use crate::guest_memory::BeginBytes;
 use crate::host::wasi;
 use crate::inspect::{CONVERSATION, ImportClass, ImportInfo, Inspection};
 use crate::state::CallState;
@@ -36,6 +37,7 @@ pub(crate) fn link(
         let bounds = engine.disk().bounds(workspace, folders, with.workspace_limits, &with.limits);
         Arc::new(bounds)
     });
+    let begin_bytes = begin_bytes(engine, loaded.component(), with.limits.memory_bytes)?;
     let mut linker = Linker::new(engine.wasmtime());
     for import in &inspection.imports {
         add(&mut linker, import).map_err(|error| LoadError::Internal(format!("{error:#}")))?;
@@ -47,6 +49,7 @@ pub(crate) fn link(
         engine: Arc::clone(engine),
         digest: loaded.digest().to_owned(),
         source: with.source,
+        begin_bytes,
         limits: with.limits,
         workspace,
         bounds,
@@ -58,6 +61,33 @@ pub(crate) fn link(
         },
     };
     Ok((pre, Arc::new(guest)))
+}
+
+/// Bytes of memory that an instance of a component begins with under a limit, at most: as if each
+/// of its memories began as large as the largest.
+///
+/// # Errors
+/// [`LoadError::TooMuch`] if this host never has as much for an instance as the largest needs.
+fn begin_bytes(
+    engine: &Engine,
+    component: &Component,
+    limit: u64,
+) -> Result<BeginBytes, LoadError> {
+    const PAGE_BYTES: u64 = 64 << 10;
+    // None that imports modules is linked.
+    let Some(needed) = component.resources_required() else { return Ok(BeginBytes::at_most(0)) };
+    let largest = needed.max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
+    let (needs, most) = (largest.min(limit), engine.memory().most_of_instance());
+    if needs > most {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let detail = format!(
+            "it begins with {} MiB of memory, of which a tenant has {} MiB here; give the host more",
+            mib(needs),
+            most >> 20
+        );
+        return Err(LoadError::TooMuch { detail });
+    }
+    Ok(BeginBytes::at_most(largest.saturating_mul(needed.num_memories.into()).min(limit)))
 }
 
 /// The workspace and the folders in it that a component gets under an agent's grants, if it may use
@@ -79,6 +109,7 @@ pub(crate) fn folders(
         ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
+        | ImportClass::WasiFiles
         | ImportClass::WasiInert
         | ImportClass::Sockets
         | ImportClass::Unknown => false,
@@ -119,7 +150,7 @@ fn add(linker: &mut Linker<CallState>, import: &ImportInfo) -> wasmtime::Result<
     match import.class {
         ImportClass::Types | ImportClass::Sockets | ImportClass::Unknown => Ok(()),
         ImportClass::Always | ImportClass::Agents => add_ours(linker, name),
-        ImportClass::WasiInert => wasi::add_inert(linker, name),
+        ImportClass::WasiFiles | ImportClass::WasiInert => wasi::add_given(linker, name),
         ImportClass::Capability(_) if name.starts_with("wasi:http/") => {
             wasi::add_http(linker, name)
         }

@@ -210,8 +210,17 @@ fn await_item(item: &AwaitItem) -> usize {
                 items(tools, |item| item.name.len() + item.tool_call_id.len() + item.payload.len());
             id.len() + tools
         }
-        AwaitItem::Confirmation { id, question, tool_name, tool_call_id, payload } => {
-            id.len() + question.len() + tool_name.len() + tool_call_id.len() + payload.len()
+        AwaitItem::Confirmation {
+            id,
+            question,
+            tool_name,
+            tool_call_id,
+            payload,
+            digest,
+            policy,
+        } => {
+            let of_call = tool_name.len() + tool_call_id.len() + payload.len();
+            id.len() + question.len() + of_call + optional(digest) + optional(policy)
         }
     }
 }

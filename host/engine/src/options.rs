@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::cache::Cache;
 use crate::compile::CompileWorker;
 use crate::config::MEMORIES_MAX;
+use crate::guest_memory::{instances_within, tenant_most};
+use crate::machine_memory::guest_memory_default;
 
 /// Largest component unless set otherwise. A Python tool is 18 MB, a JavaScript one 12 MB.
 pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -28,8 +30,14 @@ const MAPPINGS_PER_INSTANCE: u32 = 7 + 3 * (MEMORIES_MAX - 1);
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
     /// Instances at once; further calls wait. `None` is [`INSTANCES_DEFAULT`], or fewer where
-    /// the operating system's `vm.max_map_count` does not allow as many.
+    /// the operating system's `vm.max_map_count` does not allow as many, or where the first 2 MiB of
+    /// each would take more than half of the memory for guests.
     pub instances: Option<u32>,
+    /// Bytes of the memories of all guests together. A call that begins with more than there is
+    /// waits, a minute at most; one that grows beyond it ends with
+    /// [`CallAbort::Unavailable`](taskrun_journal::stop::CallAbort::Unavailable). `None` is
+    /// [`guest_memory_default`].
+    pub guest_memory_bytes: Option<u64>,
     /// Where native code is kept between starts; `None` compiles each time.
     pub cache: Option<Cache>,
     /// Program that looks at components and compiles them in a process of its own, under limits on
@@ -61,6 +69,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             instances: None,
+            guest_memory_bytes: None,
             cache: None,
             compile_worker: None,
             component_bytes_max: COMPONENT_BYTES_DEFAULT,
@@ -74,18 +83,35 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// The number of instances in the pool.
-    pub(crate) fn instances(&self) -> u32 {
-        let allowed = max_map_count().map_or(INSTANCES_DEFAULT, instances_for);
+    /// Bytes of the memories of all guests together.
+    pub(crate) fn guest_memory_bytes(&self) -> u64 {
+        self.guest_memory_bytes.unwrap_or_else(guest_memory_default)
+    }
+
+    /// The number of instances in the pool, where all guests together have so many bytes.
+    pub(crate) fn instances(&self, memory_bytes: u64) -> u32 {
+        let mapped = max_map_count().map_or(INSTANCES_DEFAULT, instances_for);
+        let allowed = mapped.min(instances_within(memory_bytes));
         match self.instances {
             Some(wanted) if wanted > allowed => {
-                tracing::warn!(wanted, allowed, "vm.max_map_count allows fewer instances");
+                let why = "vm.max_map_count, or the memory for guests, allows fewer instances";
+                tracing::warn!(wanted, allowed, memory_bytes, "{why}");
                 allowed
             }
             Some(wanted) => wanted.max(1),
             None => INSTANCES_DEFAULT.min(allowed),
         }
     }
+}
+
+/// Bytes that the guests of one tenant may have together, as long as it is alone, of
+/// [`guest_memory_default`]: beside the first 2 MiB of each, and without runs that others have
+/// started, for which a further part is kept.
+#[must_use]
+pub fn tenant_memory_default() -> u64 {
+    let options = EngineOptions::default();
+    let bytes = options.guest_memory_bytes();
+    tenant_most(bytes, options.instances(bytes))
 }
 
 /// Instances at once that the operating system's `vm.max_map_count` allows.
@@ -101,6 +127,14 @@ fn max_map_count() -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_bytes_of_all_instances_are_half_of_the_memory_at_most() {
+        let of = |instances| EngineOptions { instances, ..EngineOptions::default() };
+        assert_eq!(of(None).instances(64 << 20), 16);
+        assert_eq!(of(Some(4)).instances(64 << 20), 4);
+        assert_eq!(of(Some(40)).instances(64 << 20), 16);
+    }
 
     #[test]
     fn the_pool_leaves_mappings_for_others() {

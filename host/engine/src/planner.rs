@@ -20,6 +20,7 @@ use crate::convert::finalizer::{finalize_input, metadata};
 use crate::convert::input::{self, ResumeInput, StartInput};
 use crate::engine::Engine;
 use crate::error::LoadError;
+use crate::failure::Violation;
 use crate::grants::Role;
 use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
@@ -107,6 +108,14 @@ impl PlannerExports {
     }
 }
 
+/// True if the host ended a step in the middle of its work: it is executed again on its record, and
+/// reads on then in the answers that it has open.
+fn was_stopped<R>(result: &wasmtime::Result<R>, call: &CallState) -> bool {
+    let Err(error) = result else { return false };
+    let violation = call.violation().or_else(|| error.downcast_ref());
+    matches!(violation, Some(Violation::Stopped(_)))
+}
+
 impl Engine {
     /// Checks an agent's component against its grants and links it.
     ///
@@ -185,7 +194,12 @@ impl Planner for AgentComponent {
         call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
                 let instance = pre.instantiate_async(&mut *store).await?;
-                let result = exports.plan(store, &instance, &input).await?;
+                let result = exports.plan(&mut *store, &instance, &input).await;
+                if !was_stopped(&result, store.data()) {
+                    // They are on record also where it forgot them, or ended by a fault of its own.
+                    store.data_mut().abandon_streams();
+                }
+                let result = result?;
                 // Looking at what it decided is part of the step: of its slice, and its deadline.
                 Ok(match result {
                     Ok(result) => {

@@ -86,7 +86,7 @@ pub(crate) fn entry(wanted: Entry, task: Task) -> Entry {
     let mut hasher = blake3::Hasher::new();
     hasher.update(wanted.compatibility.as_bytes());
     hasher.update(&task.cpu_seconds_max().to_le_bytes());
-    hasher.update(&task.address_space_bytes_max().to_le_bytes());
+    hasher.update(&task.memory_bytes_max().to_le_bytes());
     Entry { component: wanted.component, compatibility: hasher.finalize() }
 }
 

@@ -105,7 +105,8 @@ impl Engine {
             let loaded = self.load_agent(policy, models, agent, pin).await?;
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents { policy: policy.path.display().to_string(), by_name, ..Agents::default() })
+        let path = policy.path.display().to_string();
+        Ok(Agents { policy: path.into(), by_name, ..Agents::default() })
     }
 
     /// The pin of an agent, by the components as they are.

@@ -1,12 +1,13 @@
 //! The state of a store: one call of one guest.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use taskrun::clock::process_time;
 use taskrun::scope::{CallScope, StopNotice};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::millis;
 use taskrun_policy::{CallRules, Capability, Denial, Use};
-use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
 use crate::call::put_off;
@@ -15,6 +16,7 @@ use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::FileThreads;
 use crate::files::disk::Writes;
 use crate::guest::{Guest, Mode};
+use crate::guest_memory::CallMemory;
 use crate::limiter::Limiter;
 use crate::wasi::{WasiFiles, WasiState};
 
@@ -30,13 +32,15 @@ pub(crate) struct CallState {
     pub(crate) mode: Mode,
     pub(crate) table: ResourceTable,
     pub(crate) limiter: Limiter,
-    pub(crate) deadline: Instant,
+    /// The end of its time, by [`process_time`].
+    pub(crate) deadline: Duration,
     /// The slice of a processor that the call has, shared with its owner.
     pub(crate) course: Course,
     /// Made when the guest first uses WASI.
     pub(crate) wasi: Option<Box<WasiState>>,
-    /// Answers of models that are not dropped yet.
-    pub(crate) open_streams: u32,
+    /// Answers of models that are not dropped yet, in the order of their questions: each by its
+    /// number in the table.
+    pub(crate) open_streams: Vec<u32>,
     /// Files and folders that are open through WASI.
     pub(crate) files: WasiFiles,
     /// Directories that are read through WASI.
@@ -58,12 +62,13 @@ impl CallState {
         guest: Arc<Guest>,
         scope: Arc<CallScope>,
         mode: Mode,
-        (deadline, course): (Instant, Course),
+        memory: Arc<CallMemory>,
+        (deadline, course): (Duration, Course),
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(RESOURCES_MAX);
         Self {
-            limiter: Limiter::new(&guest.limits),
+            limiter: Limiter::new(&guest.limits, memory),
             guest,
             scope,
             mode,
@@ -71,7 +76,7 @@ impl CallState {
             deadline,
             course,
             wasi: None,
-            open_streams: 0,
+            open_streams: Vec::new(),
             files: WasiFiles::default(),
             open_directories: 0,
             listing_bytes: 0,
@@ -189,7 +194,7 @@ impl CallState {
         if stop.is_forced() {
             return stop.cause().map(Violation::Stopped);
         }
-        let is_late = Instant::now() >= put_off(self.deadline, &self.scope);
+        let is_late = process_time() >= put_off(self.deadline, &self.scope);
         let limit = self.course.cpu_limit_met().or(is_late.then(|| self.scope.deadline()))?;
         Some(Violation::Deadline { limit_ms: millis(limit) })
     }

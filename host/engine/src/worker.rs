@@ -1,8 +1,9 @@
 //! The other side of [`CompileWorker`](crate::CompileWorker): a process that compiles one
 //! component under limits, or looks at it, and ends.
 //!
-//! It reads eight bytes, of which the last says what to do ([`Task`]) and the others are the component's
-//! length, the least first, and then the component; what it reads from then on says nothing, but that
+//! It reads eight bytes, of which the last says what to do ([`Task`]) and the others are the
+//! component's length, the least first, limits itself and writes [`HELLO`], by which the host knows
+//! it for a worker. Then it reads the component; what it reads from then on says nothing, but that
 //! its end says that the host is gone.
 
 use std::io::{self, Read, Write};
@@ -14,6 +15,7 @@ use wasmtime::Engine;
 
 use crate::call::panic_message;
 use crate::inspect::outline::outline;
+use crate::machine_memory::compile_memory_max;
 
 /// Processor time of compiling a JavaScript engine (StarlingMonkey), the longest of what toolchains
 /// make.
@@ -43,6 +45,11 @@ const OPEN_FILES_MAX: u64 = 32;
 /// Largest component that it reads; the host has a bound of its own below that.
 const COMPONENT_BYTES_MAX: u64 = 1 << 30;
 
+/// The first that a worker writes, with the version of what it reads and writes.
+pub(crate) const HELLO: [u8; 26] = *b"taskrun compile worker, 1\n";
+/// The variable of the environment that a worker is started with.
+pub(crate) const WORKER_VARIABLE: &str = "TASKRUN_COMPILE_WORKER";
+
 /// First byte of an answer that is native code.
 pub(crate) const OK: u8 = 0;
 /// First byte of an answer that is an error's text.
@@ -51,7 +58,7 @@ pub(crate) const INVALID: u8 = 1;
 pub(crate) const PANICKED: u8 = 2;
 
 /// The work that a worker does with a component.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     /// Compiles it; the answer is native code.
     Compile,
@@ -76,6 +83,12 @@ impl Task {
             Self::Compile => ADDRESS_SPACE_BYTES_MAX,
             Self::Outline => OUTLINE_ADDRESS_SPACE_BYTES_MAX,
         }
+    }
+
+    /// Memory that it may take: as much as address space, or less where the machine, or the control
+    /// group, has little.
+    pub(crate) fn memory_bytes_max(self) -> u64 {
+        self.address_space_bytes_max().min(compile_memory_max())
     }
 
     /// The beginning of what the worker reads. A worker of another version that knows one task alone
@@ -123,11 +136,21 @@ pub fn compile_worker_main() -> ExitCode {
     }
 }
 
+/// True in a process that was started as a compile worker. It is to do nothing else: a program whose
+/// `main` does not call [`compile_worker_main`] for it would start one worker within the other.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "the way by which a host tells its worker")]
+pub fn is_compile_worker() -> bool {
+    std::env::var_os(WORKER_VARIABLE).is_some()
+}
+
 fn answer() -> io::Result<Vec<u8>> {
     let mut header = [0; 8];
     io::stdin().lock().read_exact(&mut header)?;
     let (task, length) = Task::read(header)?;
     limit_self(task, length);
+    // The host takes a signal for one of these limits from now on.
+    io::stdout().write_all(&HELLO).and_then(|()| io::stdout().flush())?;
     let component = component(length)?;
     end_with_the_host()?;
     let (status, body) = match task {
@@ -213,9 +236,12 @@ fn limit_self(task: Task, component_bytes: u64) {
         Task::Compile => task.address_space_bytes_max(),
         Task::Outline => task.address_space_bytes_max() + component_bytes,
     };
+    let memory = address_space.min(compile_memory_max());
     let limits = [
         (Resource::Cpu, cpu_seconds, cpu_seconds + 5),
         (Resource::As, address_space, address_space),
+        // Of the address space much is reserved for threads and never used.
+        (Resource::Data, memory, memory),
         (Resource::Nofile, OPEN_FILES_MAX, OPEN_FILES_MAX),
         (Resource::Fsize, 0, 0),
         (Resource::Core, 0, 0),

@@ -7,16 +7,21 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, PidfdFlags, Signal};
-use taskrun_engine::{Cache, CompileWorker, Engine, EngineOptions, LoadError, compile_worker_main};
+use taskrun_engine::{
+    Cache, CompileWorker, Engine, EngineOptions, LoadError, compile_worker_main,
+    guest_memory_default,
+};
 
 /// Longest wait for something that happens at once; far shorter than [`slow`] takes to compile.
 const DEADLINE_SECONDS: i64 = 30;
+/// The first that a worker says.
+const HELLO: &[u8] = b"taskrun compile worker, 1\n";
 
 fn main() -> ExitCode {
     let mut args = std::env::args();
@@ -28,7 +33,9 @@ fn main() -> ExitCode {
             return compile_worker_main();
         }
         Some("silent") => return ExitCode::FAILURE,
-        Some("starved") => std::process::abort(),
+        Some("talks") => return talks(),
+        Some("killed") => return killed(),
+        Some("starved") => return starved(),
         Some("panics") => return panics(),
         Some("unshared-worker") => {
             without_shared_threads();
@@ -45,11 +52,13 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(compiles_elsewhere(program.clone()));
     runtime.block_on(a_worker_that_fails_fails_the_load(program.clone()));
+    runtime.block_on(a_program_that_is_no_worker_says_nothing_of_a_component(program.clone()));
     runtime.block_on(a_failure_is_told_again_at_once(program.clone()));
     runtime.block_on(compiling_needs_no_threads_that_a_process_shares(program.clone()));
     runtime.block_on(what_costs_too_much_starts_no_worker());
     runtime.block_on(a_worker_sees_what_is_seen_without_one(program.clone()));
     runtime.block_on(what_takes_too_much_to_look_at_takes_nothing_of_the_host(program.clone()));
+    a_worker_takes_no_more_than_a_part_of_the_memory(&program);
     a_worker_ends_with_its_host(&program);
     println!("test result: ok");
     ExitCode::SUCCESS
@@ -113,10 +122,40 @@ async fn compiles_elsewhere(program: PathBuf) {
 }
 
 async fn a_worker_that_fails_fails_the_load(program: PathBuf) {
-    let error = engine(program, &["silent"], None).load(component()).await.unwrap_err();
+    let error = engine(program.clone(), &["silent"], None).load(component()).await.unwrap_err();
+    assert!(matches!(error, LoadError::Worker { .. }), "{error}");
+    assert!(!error.is_of_component(), "it may be otherwise the next time");
+    let error = engine(program.clone(), &["killed"], None).load(component()).await.unwrap_err();
+    assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
+    assert!(error.to_string().contains("SIGKILL"), "{error}");
+    let error = engine(program, &["talks"], None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::CompileLimit), "{error}");
+    assert!(error.is_of_component(), "it would be so each time");
     let error = engine_without_worker(None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::Worker { .. }), "{error}");
+}
+
+async fn a_program_that_is_no_worker_says_nothing_of_a_component(program: PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let native = dir.path().join("native");
+    let cache = || Some(Cache::open(&native).expect("a folder"));
+    let programs: [(&str, &[&str], &str); 5] = [
+        ("true", &[], "exit status: 0"),
+        ("false", &[], "exit status: 1"),
+        ("sh", &["-c", "echo usage >&2; exit 2"], "exit status: 2"),
+        ("sh", &["-c", "kill -ABRT $$"], "SIGABRT"),
+        ("cat", &[], "it says something else"),
+    ];
+    for (other, args, how) in programs {
+        let refused = engine(other.into(), args, cache()).load(component()).await;
+        let Err(LoadError::Worker { source }) = refused else { panic!("{other}: {refused:?}") };
+        let text = source.to_string();
+        assert!(text.starts_with(other) && text.contains(how), "{text}");
+        assert!(text.ends_with("its main must call compile_worker_main"), "{text}");
+    }
+    // Nothing of that is remembered.
+    let mended = engine(program, &["worker"], cache()).load(component()).await;
+    assert!(mended.is_ok(), "{mended:?}");
 }
 
 async fn a_failure_is_told_again_at_once(program: PathBuf) {
@@ -234,10 +273,33 @@ fn note_self(pipe: &Path) {
     std::fs::write(pipe, format!("{}\n", std::process::id())).unwrap();
 }
 
+/// A worker that the system kills, as where memory is short.
+fn killed() -> ExitCode {
+    rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).expect("killed");
+    ExitCode::FAILURE
+}
+
+/// A worker that aborts, as one does that gets no more memory.
+fn starved() -> ExitCode {
+    let mut answer = std::io::stdout();
+    answer.write_all(HELLO).and_then(|()| answer.flush()).expect("its host reads it");
+    std::process::abort()
+}
+
+/// A worker with an answer that has no end; its reader ends it.
+fn talks() -> ExitCode {
+    let piece = [0; 1 << 16];
+    let mut answer = std::io::stdout();
+    answer.write_all(HELLO).expect("its host reads it");
+    while answer.write_all(&piece).is_ok() {}
+    ExitCode::SUCCESS
+}
+
 /// A worker whose compiler panics.
 fn panics() -> ExitCode {
     let mut answer = std::io::stdout();
-    answer.write_all(b"\x02not expected").and_then(|()| answer.flush()).expect("its host reads it");
+    let said = [HELLO, b"\x02not expected"].concat();
+    answer.write_all(&said).and_then(|()| answer.flush()).expect("its host reads it");
     ExitCode::SUCCESS
 }
 
@@ -255,6 +317,26 @@ fn host(program: PathBuf, pipe: String) -> ExitCode {
     let loaded = runtime.block_on(engine.load_file(&path));
     println!("{loaded:?}");
     ExitCode::FAILURE
+}
+
+/// One that the system killed would say nothing of the component, and be tried again.
+fn a_worker_takes_no_more_than_a_part_of_the_memory(program: &Path) {
+    let mut worker = Command::new(program);
+    worker.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = worker.spawn().expect("it starts");
+    let (stdin, stdout) = (worker.stdin.take(), worker.stdout.take());
+    let (mut stdin, mut stdout) = (stdin.expect("a pipe"), stdout.expect("a pipe"));
+    // A component of eight bytes, which does not come.
+    stdin.write_all(&8_u64.to_le_bytes()).and_then(|()| stdin.flush()).expect("it reads");
+    let mut said = [0; HELLO.len()];
+    stdout.read_exact(&mut said).expect("it says what it is");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", worker.id()));
+    drop(stdin);
+    worker.wait().expect("it ends");
+    let limits = limits.expect("it was there");
+    let data = limits.lines().find_map(|line| line.strip_prefix("Max data size"));
+    let data = data.and_then(|line| line.split_whitespace().next()).map(str::parse::<u64>);
+    assert_eq!(data, Some(Ok((3_u64 << 30).min(guest_memory_default()))), "{limits}");
 }
 
 fn a_worker_ends_with_its_host(program: &Path) {

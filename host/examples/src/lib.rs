@@ -136,6 +136,8 @@ pub mod evil {
         DEEP = Agent "evil-deep";
         /// Names images that it was never shown.
         MEDIA = Agent "evil-media";
+        /// Forgets the answer of its model that it began.
+        STREAM = Agent "evil-stream";
         /// Tries to leave its preopened folders: function `attempt`.
         WASI = Tool "evil-wasi";
     }

@@ -67,6 +67,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "events", "log"]),
     ("evil-media", &["controller", "events", "log", "model"]),
+    ("evil-stream", &["log", "model"]),
     (
         "evil-deep",
         &[

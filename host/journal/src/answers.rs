@@ -143,6 +143,8 @@ mod tests {
             tool_name: text("t/f"),
             tool_call_id: text("c"),
             payload: text("{}"),
+            digest: None,
+            policy: None,
         });
         let fixed = Answers::Fixed { text: text("42") };
         assert_eq!(fixed.to(&question), Some(Answer::Text(text("42"))));

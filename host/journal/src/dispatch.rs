@@ -70,6 +70,10 @@ pub struct Subscription {
     pub subscriber: String,
     /// The events that it is told of, each once.
     pub events: Vec<TaskEvent>,
+    /// True if the policy under which the run was accepted does not let it be told the task, the
+    /// result or the error, whatever the host's says that tells it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_text: bool,
 }
 
 /// The key of a dispatch, by which a receiver knows one that comes again.

@@ -5,6 +5,7 @@
 mod journal_part;
 mod names;
 mod parts;
+mod record;
 mod size;
 mod view;
 
@@ -18,7 +19,7 @@ use crate::checkpoint::Checkpoint;
 use crate::ending::Ending;
 use crate::fact::MemoryScope;
 use crate::hold::Wait;
-use crate::ids::{HostId, RunId, Seq};
+use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::metrics::Metrics;
 use crate::outside::OutsideAnswer;
@@ -37,22 +38,10 @@ pub use self::parts::{
     CallWait, ClockReading, DecisionKind, HostAnswer, MemoryAnswer, ModelAnswer, OverrideReason,
     Refusal, Reply, RunsReport, StepPrefix,
 };
+pub use self::record::EventRecord;
 pub use self::view::{
     AccountEvent, CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
-
-/// An event in its place.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EventRecord {
-    /// Its position.
-    pub seq: Seq,
-    /// Tells a repeated append from another one at the same place.
-    pub id: u64,
-    /// When it was recorded.
-    pub at: Timestamp,
-    /// The event itself.
-    pub event: Event,
-}
 
 /// One thing that happened to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -432,6 +421,9 @@ pub enum Event {
         /// True if that holds for further calls of the same function in the run too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         for_run: bool,
+        /// The number of the lasting consent by which nobody was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        consent: Option<u64>,
     },
     /// A line of the log.
     Log {

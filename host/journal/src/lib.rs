@@ -101,6 +101,9 @@
 //! - *Pause*: a stretch in which no host has a run, whatever it waits for ([`pause::Pause`]).
 //! - *Question*: a request of a run to people or to systems outside ([`question::Item`]).
 //! - *Answer*: their reply ([`question::Answer`]).
+//! - *Consent*: the answer of a person by which a tool call may begin, or is refused.
+//! - *Lasting consent*: one for further runs, of a session or of all
+//!   ([`consent::LastingConsent`]).
 //! - *Fact*: a text under a key that is remembered for a session or for a tenant ([`fact::Fact`]),
 //!   in the namespace of that ([`fact::FactNamespace`]).
 //! - *Reminder*: a note that a planner leaves for a later turn ([`reminders::Reminder`]).
@@ -111,6 +114,7 @@ pub mod autonomy;
 pub mod channel;
 pub mod checkpoint;
 pub mod completion;
+pub mod consent;
 pub mod delivery;
 pub mod dispatch;
 pub mod ending;

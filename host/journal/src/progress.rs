@@ -51,7 +51,11 @@ pub struct Progress {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reported_completion_tokens: u64,
     /// When the last event was recorded; RFC 3339 in JSON.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "time_text")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "crate::time::rfc3339::option"
+    )]
     pub last_event_at: Option<Timestamp>,
     /// Runs directly beneath it: as many as the planner said it will start, or as were started if
     /// those are more; never less than before. In a record only what the planner said.
@@ -82,34 +86,6 @@ impl Children {
     pub fn count(&mut self, status: Status) {
         self.started += 1;
         self.finished += u64::from(status.is_terminal());
-    }
-}
-
-mod time_text {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::Timestamp;
-
-    pub(super) fn serialize<S: Serializer>(
-        time: &Option<Timestamp>,
-        out: S,
-    ) -> Result<S::Ok, S::Error> {
-        match time {
-            Some(time) => out.collect_str(time),
-            None => out.serialize_none(),
-        }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        input: D,
-    ) -> Result<Option<Timestamp>, D::Error> {
-        let text = Option::<String>::deserialize(input)?;
-        text.map(|text| {
-            let time: jiff::Timestamp = text.parse().map_err(serde::de::Error::custom)?;
-            let ms = u64::try_from(time.as_millisecond()).map_err(serde::de::Error::custom)?;
-            Ok(Timestamp(ms))
-        })
-        .transpose()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs: the request, the state, and the view that is shown of both.
 
 mod failures;
+mod returned;
 mod view;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
 
 pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX};
-pub use view::{PauseView, RunView};
+pub use view::{PauseView, RunView, summary};
 
 /// Most positions that are kept of those at which a run was told of other runs.
 pub(crate) const REPORTED_AT_MAX: usize = 16;

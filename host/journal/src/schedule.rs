@@ -24,7 +24,9 @@ mod writes;
 pub use self::admission::{HostLoad, Register, TreeSize, refusal};
 pub use self::attachment::{canceled_with_parent, ends_with, takes_children};
 pub use self::change::{After, Before, Change, consequences};
-pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
+pub use self::claim::{
+    ClaimCounts, NextRun, RESUMES_IN_A_ROW, claimed, next_claimed, resumes_in_a_row,
+};
 pub use self::continuations::{autonomous_place, continuation_key};
 pub use self::delivery::{
     ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due, withdrawn,

@@ -27,6 +27,10 @@ pub const TASK_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of an entry's task: a few of them make up one task.
 pub const ENTRY_BYTES_MAX: usize = 64 << 10;
 
+/// The host's own keys in the state of a run, unless the request names others: that it is one, its
+/// id, and the session from which it was asked.
+pub const HOST_KEYS: [&str; 3] = ["taskrun.run", "taskrun.run_id", "taskrun.parent_session_id"];
+
 /// The request of a run, as accepted. Never changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
@@ -257,6 +261,20 @@ impl RunSpec {
     #[must_use]
     pub fn is_nudge(&self) -> bool {
         !self.nudge_for.is_empty()
+    }
+
+    /// The host's own keys in its state.
+    #[must_use]
+    pub fn host_keys(&self) -> [&str; 3] {
+        self.envelope_keys.as_ref().map_or(HOST_KEYS, |keys| keys.each_ref().map(String::as_str))
+    }
+
+    /// Its state without the host's own keys.
+    #[must_use]
+    pub fn given_state(&self) -> BTreeMap<String, String> {
+        let keys = self.host_keys();
+        let given = self.envelope.iter().filter(|(key, _)| !keys.contains(&key.as_str()));
+        given.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// Where the facts of a scope are for it: those of a session are those of its whole tree.

@@ -56,6 +56,10 @@ pub enum CallAbort {
         /// The limit.
         limit_bytes: u64,
     },
+    /// The component wanted more memory than the host has left for all guests together, which is no
+    /// fault of its own: the same call may be served a moment later.
+    #[error("stopped: the host has no more memory for guests at the moment")]
+    Unavailable,
     /// The call took longer than it may.
     #[error("stopped: deadline of {limit_ms} ms exceeded")]
     Deadline {
@@ -102,6 +106,7 @@ impl CallAbort {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory { .. } => "memory",
+            Self::Unavailable => "unavailable",
             Self::Deadline { .. } => "deadline",
             Self::Stack => "stack",
             Self::Limit { .. } => "limit",

@@ -354,6 +354,10 @@ pub struct Claim {
     pub tree_slots: u32,
     /// The runs that are taken; all others stay where they are, and keep none of these waiting.
     pub ready: Ready,
+    /// The runs in a row that the host took before and that had been executed. After
+    /// [`RESUMES_IN_A_ROW`](crate::schedule::RESUMES_IN_A_ROW), within the claim too, it is the turn
+    /// of one that never was, if there is one behind no run of its tree and pins that was.
+    pub resumes: usize,
     /// The time to be recorded.
     pub now: Timestamp,
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// A point in time: milliseconds since 1970-01-01T00:00:00Z. Shown as RFC 3339 in UTC with
-/// three decimals.
+/// A point in time: milliseconds since 1970-01-01T00:00:00Z. Shown as RFC 3339 in UTC with three
+/// decimals; one after the year 9999, such as that of a clock which counts microseconds, as its
+/// number and `ms`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
@@ -30,6 +31,14 @@ impl Timestamp {
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         let time: jiff::Timestamp = text.parse().ok()?;
         u64::try_from(time.as_millisecond()).ok().map(Self)
+    }
+
+    /// The time that was shown as `text`, or that it names in RFC 3339.
+    fn from_shown(text: &str) -> Option<Self> {
+        Self::from_rfc3339(text).or_else(|| {
+            let time = text.strip_suffix("ms")?.parse().ok().map(Self);
+            time.filter(|time| time.to_string() == text)
+        })
     }
 
     /// The time from `earlier` to this one; zero if it is not after it.
@@ -65,7 +74,7 @@ pub mod rfc3339 {
 
     /// A time that may be absent.
     pub mod option {
-        use serde::Serializer;
+        use serde::{Deserialize, Deserializer, Serializer, de};
 
         use super::Timestamp;
 
@@ -81,6 +90,21 @@ pub mod rfc3339 {
                 Some(time) => out.collect_str(time),
                 None => out.serialize_none(),
             }
+        }
+
+        /// Reads back what [`serialize`] wrote, also a time that RFC 3339 has no text for.
+        ///
+        /// # Errors
+        /// Those of the deserialiser, or if it is no time.
+        pub fn deserialize<'de, D: Deserializer<'de>>(
+            input: D,
+        ) -> Result<Option<Timestamp>, D::Error> {
+            let text = Option::<String>::deserialize(input)?;
+            text.map(|text| {
+                let time = Timestamp::from_shown(&text);
+                time.ok_or_else(|| de::Error::custom(format_args!("{text:?} is no time")))
+            })
+            .transpose()
         }
     }
 }
@@ -139,5 +163,21 @@ mod tests {
     fn times_read_as_utc_with_milliseconds() {
         assert_eq!(Timestamp(1_700_000_000_007).to_string(), "2023-11-14T22:13:20.007Z");
         assert_eq!(Timestamp(1_700_000_000_000).to_string(), "2023-11-14T22:13:20.000Z");
+    }
+
+    #[test]
+    fn a_time_that_is_shown_is_read_back_whatever_clock_it_is_of() {
+        let last = 253_402_207_200_000;
+        assert_eq!(Timestamp(last).to_string(), "9999-12-30T22:00:00.000Z");
+        assert_eq!(Timestamp(last + 1).to_string(), "253402207200001ms");
+        let in_microseconds = 1_700_000_000_000_000;
+        for ms in [0, 7, last, last + 1, in_microseconds, i64::MAX as u64 + 1, u64::MAX] {
+            let time = Timestamp(ms);
+            assert_eq!(Timestamp::from_shown(&time.to_string()), Some(time));
+        }
+        for other in ["", "ms", "7ms", "+253402207200001ms", "253402207200001", "yesterday"] {
+            assert_eq!(Timestamp::from_shown(other), None, "{other:?}");
+        }
+        assert_eq!(Timestamp::from_rfc3339("253402207200001ms"), None, "nobody asks for that");
     }
 }

@@ -11,6 +11,7 @@ use super::names::NameForms;
 use super::path_glob::{PathGlob, split_path};
 use super::rule::{Rule, everything};
 use super::selector::{Selector, Subject};
+use crate::toml_text::toml_string;
 use crate::verdict::Verdict;
 
 /// The rules of one agent. Deny beats allow; what no rule allows is denied.
@@ -59,6 +60,57 @@ pub struct Preopen {
     pub dir: String,
     /// Files below may be written as well as read.
     pub writable: bool,
+}
+
+/// The reason that the rules about files cannot be said in folders for WASI. Its `Display` names
+/// the rule with its place, and says what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PreopenFault<'a> {
+    /// This rule allows something else than `dir/**`.
+    Pattern(&'a Rule),
+    /// No rule allows reading all of a folder in which this one allows writing.
+    Unreadable {
+        /// The rule that allows writing.
+        rule: &'a Rule,
+        /// The folder, from the workspace; empty for the workspace itself.
+        folder: String,
+    },
+    /// This rule denies a part of a folder that another one allows.
+    Cut(&'a Rule),
+}
+
+impl<'a> PreopenFault<'a> {
+    /// The rule that cannot be said so.
+    #[must_use]
+    pub fn rule(&self) -> &'a Rule {
+        match self {
+            Self::Pattern(rule) | Self::Unreadable { rule, folder: _ } | Self::Cut(rule) => rule,
+        }
+    }
+}
+
+impl fmt::Display for PreopenFault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const READ: Capability = Capability::WorkspaceRead;
+        const WRITE: Capability = Capability::WorkspaceWrite;
+        match self {
+            Self::Pattern(rule) => write!(
+                f,
+                "{rule} cannot be expressed so; write `dir/**`, or use the interfaces {READ} and {WRITE}"
+            ),
+            Self::Unreadable { rule, folder } => {
+                let missing = toml_string(&format!("{READ}: {}", all_below(folder)));
+                write!(
+                    f,
+                    "what may be written there must be readable, too: beside {rule} add {missing}, or use the interface {WRITE}"
+                )
+            }
+            Self::Cut(rule) => write!(
+                f,
+                "{rule} takes a part out of one that is allowed; allow folders beside that part, or use the interfaces {READ} and {WRITE}"
+            ),
+        }
+    }
 }
 
 impl Grants {
@@ -142,19 +194,17 @@ impl Grants {
     ///
     /// # Errors
     ///
-    /// The rule that cannot be expressed in folders: one that allows anything but `dir/**`, one
-    /// that allows writing where nothing allows reading, or a deny rule that cuts a piece out of
-    /// what is allowed. A component that imports WASI's file system must then not load.
-    pub fn preopens(&self) -> Result<Vec<Preopen>, &Rule> {
+    /// The rule that cannot be expressed in folders, with the reason. A component that imports WASI's
+    /// file system must then not load.
+    pub fn preopens(&self) -> Result<Vec<Preopen>, PreopenFault<'_>> {
         let readable = self.allowed_directories(Capability::WorkspaceRead)?;
-        let writable = self.allowed_directories(Capability::WorkspaceWrite)?;
-        for (dir, rule) in &writable {
-            if !readable.iter().any(|(parent, _)| is_inside(dir, parent)) {
-                return Err(*rule);
+        let mut folders = Vec::new();
+        for (dir, rule) in self.allowed_directories(Capability::WorkspaceWrite)? {
+            if !readable.iter().any(|(parent, _)| is_inside(&dir, parent)) {
+                return Err(PreopenFault::Unreadable { rule, folder: dir });
             }
+            folders.push(Preopen { dir, writable: true });
         }
-        let mut folders: Vec<Preopen> =
-            writable.into_iter().map(|(dir, _)| Preopen { dir, writable: true }).collect();
         folders.extend(readable.into_iter().map(|(dir, _)| Preopen { dir, writable: false }));
         Ok(widest(folders))
     }
@@ -195,23 +245,25 @@ impl Grants {
         match self.globs(*capability, Verdict::Allow).find(|(glob, _)| grants(glob)) {
             Some((_, rule)) => Decision { allowed: true, rule: Some(rule), reason: Reason::Rule },
             None => {
-                let all = if dir.is_empty() { "**".to_owned() } else { format!("{dir}/**") };
-                let (agent, suggestion) = (&self.location, shown(&all));
+                let (agent, suggestion) = (&self.location, shown(&all_below(dir)));
                 let reason = Reason::Unlisted { capability: *capability, agent, suggestion };
                 Decision { allowed: false, rule: None, reason }
             }
         }
     }
 
-    fn allowed_directories(&self, capability: Capability) -> Result<Vec<(String, &Rule)>, &Rule> {
+    fn allowed_directories(
+        &self,
+        capability: Capability,
+    ) -> Result<Vec<(String, &Rule)>, PreopenFault<'_>> {
         let mut directories = Vec::new();
         for (glob, rule) in self.globs(capability, Verdict::Allow) {
-            let dir = glob.directory().ok_or(rule)?;
+            let dir = glob.directory().ok_or(PreopenFault::Pattern(rule))?;
             let asked = NameForms::path(&segments_of(&dir));
             let cut =
                 self.globs(capability, Verdict::Deny).find(|(deny, _)| deny.denies_part(&asked));
             match cut {
-                Some((_, deny)) => return Err(deny),
+                Some((_, deny)) => return Err(PreopenFault::Cut(deny)),
                 None => directories.push((dir, rule)),
             }
         }
@@ -280,8 +332,8 @@ impl fmt::Display for Decision<'_> {
                 write!(f, "{} by \"{}\" ({})", self.word(), rule.text, rule.location)
             }
             (Reason::Unlisted { capability, agent, suggestion: _ }, None) => {
-                let rule = self.missing_rule().unwrap_or_default();
-                write!(f, "no rule allows {capability} ({agent}, add: allow = [{rule:?}])")
+                let rule = toml_string(&self.missing_rule().unwrap_or_default());
+                write!(f, "no rule allows {capability} ({agent}, add: allow = [{rule}])")
             }
             (Reason::Rule, None) => f.write_str(self.word()),
         }
@@ -312,6 +364,11 @@ pub(super) fn deeper<'d>(one: &'d str, other: &'d str) -> Option<&'d str> {
         (false, true) => Some(other),
         (false, false) => None,
     }
+}
+
+/// The selector of a folder with all that is below it; of the workspace, if it is empty.
+fn all_below(dir: &str) -> String {
+    if dir.is_empty() { "**".to_owned() } else { format!("{dir}/**") }
 }
 
 fn segments_of(dir: &str) -> Vec<&str> {

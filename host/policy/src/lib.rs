@@ -101,6 +101,7 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod toml_text;
 mod tool_entry;
 mod tool_filter;
 mod tool_lists;
@@ -122,7 +123,7 @@ pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
 pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors};
 pub use self::explanation::{LayerExplanation, LayerOutcome, RuleLayer};
 pub use self::files::{FileKind, Files};
-pub use self::grants::{CapabilityAccess, Decision, Grants, Preopen};
+pub use self::grants::{CapabilityAccess, Decision, Grants, Preopen, PreopenFault};
 pub use self::host_tools::{
     HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_DEFAULT, TREE_RUNS_MAX,
     TREE_SLOTS_DEFAULT, TREE_SLOTS_MAX,
@@ -155,6 +156,7 @@ pub use self::settings::{
 };
 pub use self::subscriber::*;
 pub use self::timeouts::CallTimeouts;
+pub use self::toml_text::toml_string;
 pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};

@@ -21,8 +21,8 @@ use crate::defaults::{Defaults, LimitsOf};
 use crate::host_tools::HOST;
 use crate::pattern::AGENTS;
 use crate::policy::{
-    COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN, POLICY_BYTES_MAX, Policy,
-    ToolPolicy,
+    AgentPolicy, COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN,
+    POLICY_BYTES_MAX, Policy, ToolPolicy,
 };
 
 /// The kinds of tables that a policy has.
@@ -151,6 +151,8 @@ fn read_policy(
         read_all(&subscriber_sections, |name, section| reading.subscriber(name, section));
     let channels = read_all(&channel_sections, |name, section| reading.channel(name, section));
     check_faulty(&models, &model_sections);
+    let described = |agent: &AgentPolicy| Some((agent.name.clone(), agent.description.clone()?));
+    let descriptions = agents.values().filter_map(described).collect();
     Policy {
         path: source.file.to_path_buf(),
         digest: blake3::hash(source.text.as_bytes()).to_hex().to_string(),
@@ -160,6 +162,7 @@ fn read_policy(
         prompts,
         tools,
         agents,
+        descriptions: Arc::new(descriptions),
         subscribers,
         channels,
         defaults: reading.defaults,

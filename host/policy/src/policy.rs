@@ -75,6 +75,9 @@ pub struct Policy {
     pub tools: BTreeMap<String, ToolPolicy>,
     /// By name.
     pub agents: BTreeMap<String, AgentPolicy>,
+    /// The descriptions of the agents that state one, by their names: of all of them, also
+    /// [around](Self::around) a single one.
+    pub descriptions: Arc<BTreeMap<String, String>>,
     /// By kind and name, as in `webhook/ci`; at most
     /// [`SUBSCRIBERS_MAX`](crate::SUBSCRIBERS_MAX).
     pub subscribers: BTreeMap<String, SubscriberPolicy>,
@@ -239,6 +242,7 @@ impl Policy {
             prompts,
             tools,
             agents,
+            descriptions,
             subscribers,
             channels,
             defaults,
@@ -256,6 +260,7 @@ impl Policy {
             prompts: prompts.clone(),
             tools: tools.clone(),
             agents: needed.map(|(name, agent)| (name.clone(), agent.clone())).collect(),
+            descriptions: Arc::clone(descriptions),
             subscribers: subscribers.clone(),
             channels: channels.clone(),
             defaults: Arc::clone(defaults),

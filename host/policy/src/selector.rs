@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::capability::{Use, UseForm};
+use super::error::is_hostile;
 use super::http::HttpSelector;
 use super::http_request::HttpRequest;
 use super::names::NameForms;
@@ -107,9 +108,13 @@ impl<'u> Subject<'u> {
         match self {
             Self::Http(request) => request.suggestion(),
             Self::Name { suggestion, .. } => (*suggestion).to_owned(),
-            // A guest's file named `**` must not become a pattern.
+            // A guest's file named `**` must not become a pattern, and some names no pattern has.
             Self::Path(RequestPath { path, .. }) => match path.rsplit_once('/') {
-                _ if path.contains(['*', '?', '[', ']', '{', '}', '\\']) => "FOLDER/**".to_owned(),
+                _ if path.contains(['*', '?', '[', ']', '{', '}', '\\'])
+                    || path.contains(is_hostile) =>
+                {
+                    "FOLDER/**".to_owned()
+                }
                 Some((folder, _)) => format!("{folder}/**"),
                 None if path.is_empty() => "**".to_owned(),
                 None => (*path).to_owned(),

@@ -125,7 +125,8 @@ impl Default for Retry {
 
 /// The failures of a plan step after which it is tried again, by their words: the codes of errors
 /// that the agent returns, [`Self::UNCODED`] for those without a code, and `deadline`, `memory`,
-/// `stack`, `limit`, `trap`, `contract` and `internal` for steps that the host aborted.
+/// `unavailable`, `stack`, `limit`, `trap`, `contract` and `internal` for steps that the host
+/// aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryOn(Arc<[String]>);
 

@@ -6,13 +6,17 @@ use std::process::ExitCode;
 use taskrun::controller::succeeded;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::Scope;
-use taskrun_runtime::{CompileWorker, Options, Runtime, compile_worker_main};
+use taskrun_runtime::{
+    CompileWorker, Options, Runtime, compile_worker_main, survive_file_size_limit,
+};
 
 /// The argument with which this program looks at a component and compiles it, in a process of its
 /// own that has bounds on time and memory: one that is hostile takes nothing of the host.
 const WORKER: &str = "compile-worker";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
+    // A guest that writes a file larger than this process may make does not end it.
+    survive_file_size_limit()?;
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args == [WORKER] {
         return Ok(compile_worker_main());

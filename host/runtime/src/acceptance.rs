@@ -89,7 +89,7 @@ fn known(
         by_name.insert(agent.name.clone(), Arc::new(known));
     }
     Ok(Some(Agents {
-        policy: policy.path.display().to_string(),
+        policy: policy.path.display().to_string().into(),
         by_name,
         subscribers: subscribers_of(policy),
         channels: policy.channels.clone(),

@@ -10,7 +10,8 @@ use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
 use taskrun_store::{BlobError, Blobs, Repair, SqliteOptions, SqliteStore};
 
-use crate::loader::{CACHE_DIR, LoaderOptions, engine};
+use crate::loader::{CACHE_DIR, LoaderError, LoaderOptions, engine};
+use crate::problem::chain;
 
 /// Under this policy a tool is loaded: it asks for nothing and gets nothing.
 const SMOKE_POLICY: &str = "\
@@ -87,16 +88,25 @@ pub struct KeptComponents {
     /// The files of those whose bytes cannot be read, or are not what they were; none if nobody
     /// looked at the bytes.
     pub damaged: Vec<PathBuf>,
+    /// The files of the policies kept beside them that this process cannot read, as they are another
+    /// user's.
+    pub unreadable: Vec<PathBuf>,
+    /// The reason that no more can be kept, in words; `None` if a file can be written there.
+    pub unwritable: Option<String>,
 }
 
-/// Counts the components that a data directory keeps, and reads all of them if `all`. Blocks for as
-/// long as that takes.
+/// Counts the components that a data directory keeps, and reads all of them if `all`; makes a file
+/// beside them and removes it. Blocks for as long as that takes.
 ///
 /// # Errors
 /// [`BlobError`], if they cannot be looked at.
 pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, BlobError> {
     let blobs = Blobs::existing(data_dir);
-    let mut kept = KeptComponents::default();
+    let mut kept = KeptComponents {
+        unreadable: blobs.unreadable_snapshots()?,
+        unwritable: blobs.try_writing().err().map(|error| chain(&error).join(": ")),
+        ..KeptComponents::default()
+    };
     for blob in blobs.list()? {
         kept.count += 1;
         kept.bytes += blob.bytes;
@@ -116,6 +126,15 @@ pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, Bl
         }
     }
     Ok(kept)
+}
+
+/// Looks whether what runs need can be kept in a data directory, where anything is already: makes a
+/// file there and removes it. Blocks for as long as that takes.
+///
+/// # Errors
+/// [`LoaderError::Blobs`], if it cannot.
+pub fn check_keeping(data_dir: &Path) -> Result<(), LoaderError> {
+    Ok(Blobs::existing(data_dir).try_writing()?)
 }
 
 /// Reads every page, run and index of the store in a data directory, and gives the damage, a line
@@ -157,7 +176,7 @@ mod tests {
         let says_nothing = CompileWorker { program: PathBuf::from("true"), args: Vec::new() };
         let refused = inspect_component(&file, Some(says_nothing)).await;
         assert!(
-            matches!(refused, Err(CheckError::Component(LoadError::CompileLimit))),
+            matches!(refused, Err(CheckError::Component(LoadError::Worker { .. }))),
             "{refused:?}"
         );
     }
@@ -181,5 +200,26 @@ mod tests {
         damaged.sort();
         paths[..2].sort();
         assert_eq!(damaged, paths[..2]);
+        assert_eq!((found.unreadable, found.unwritable), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_read_is_named_and_so_is_a_folder_that_takes_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let nothing = check_components(dir.path(), false).expect("looked at");
+        assert_eq!(nothing, KeptComponents::default(), "nothing is made");
+        assert!(!dir.path().join("blobs").exists());
+        drop(Blobs::open(dir.path()).expect("a folder"));
+        let pin = dir.path().join("blobs/pins").join("0".repeat(64));
+        std::fs::create_dir(&pin).expect("made");
+        let writes = dir.path().join("blobs/tmp");
+        let left = || std::fs::read_dir(&writes).expect("a folder").count();
+        let found = check_components(dir.path(), false).expect("looked at");
+        assert_eq!((found.unreadable, found.unwritable, left()), (vec![pin], None, 0));
+        std::fs::remove_dir(&writes).expect("removed");
+        std::fs::write(&writes, "no folder").expect("written");
+        let found = check_components(dir.path(), false).expect("looked at");
+        let why = found.unwritable.expect("nothing can be written");
+        assert!(why.contains("blobs/tmp"), "{why}");
     }
 }

@@ -1,5 +1,8 @@
 //! The runtime of futures for everything but guests.
 
+use std::io;
+use std::panic::catch_unwind;
+
 use taskrun_priority::shorten_turns;
 use tokio::runtime::{Builder, Runtime};
 
@@ -10,9 +13,12 @@ use tokio::runtime::{Builder, Runtime};
 ///
 /// # Errors
 /// Those of the system, if it has no threads or no reactor to give.
-pub fn control_plane() -> std::io::Result<Runtime> {
+pub fn control_plane() -> io::Result<Runtime> {
     shorten_turns();
-    Builder::new_multi_thread().on_thread_start(shorten_turns).enable_all().build()
+    let build = || Builder::new_multi_thread().on_thread_start(shorten_turns).enable_all().build();
+    // It panics where it gets not a single thread.
+    let none = |_| Err(io::Error::other("this process may not have more threads (`ulimit -u`)"));
+    catch_unwind(build).unwrap_or_else(none)
 }
 
 /// The same for a single future that asks the store and does little else, such as a command that
@@ -21,7 +27,42 @@ pub fn control_plane() -> std::io::Result<Runtime> {
 ///
 /// # Errors
 /// As for [`control_plane`].
-pub fn control_plane_of_one() -> std::io::Result<Runtime> {
+pub fn control_plane_of_one() -> io::Result<Runtime> {
     shorten_turns();
     Builder::new_current_thread().on_thread_start(shorten_turns).enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+
+    use super::*;
+
+    const NO_THREADS: &str = "TASKRUN_TEST_NO_THREADS";
+
+    /// Root may have as many as there are, so they are wanted by a process of somebody else.
+    #[test]
+    fn that_there_are_no_threads_is_an_error() {
+        #[expect(clippy::disallowed_methods, reason = "how the parent tells its child what to do")]
+        let told = std::env::var_os(NO_THREADS);
+        if told.is_some() {
+            let one = Rlimit { current: Some(1), maximum: Some(1) };
+            setrlimit(Resource::Nproc, one).expect("limited");
+            let error = control_plane().err().map(|error| error.to_string());
+            println!("its error: {}", error.unwrap_or_default());
+            return;
+        }
+        let mut child = Command::new(std::env::current_exe().expect("this test"));
+        let name = "control_plane::tests::that_there_are_no_threads_is_an_error";
+        child.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(NO_THREADS, "1");
+        if geteuid().is_root() {
+            child.uid(65_534).gid(65_534);
+        }
+        let output = child.output().expect("the child runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("its error: this process may not have more threads"), "{output:?}");
+    }
 }

@@ -19,7 +19,7 @@ use self::on_demand::OnDemand;
 use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
 use crate::loads::{LoadFailure, Loads};
 use crate::origins::OriginPolicies;
-use crate::problem::{Problem, chain};
+use crate::problem::{Problem, chain, io_kind};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
 /// One agent of a policy, as it is loaded.
@@ -358,6 +358,7 @@ pub(crate) fn load_fault(error: &AgentError) -> LoadFault {
 pub(crate) fn unkept(agent: &AgentPolicy, error: KeepError) -> AgentError {
     let (path, source) = match error {
         KeepError::Changed(path) => (path.clone(), LoadError::Changed { path }),
+        KeepError::Unreadable { path, source } => (path.clone(), LoadError::Read { path, source }),
         KeepError::Blobs(error) => (agent.component.clone(), kept_failed(&error)),
         KeepError::Panicked => (agent.component.clone(), kept_failed(&error)),
     };
@@ -369,10 +370,8 @@ pub(crate) fn unkept(agent: &AgentPolicy, error: KeepError) -> AgentError {
     }
 }
 
-fn kept_failed(error: &dyn std::error::Error) -> LoadError {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let detail = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
-    LoadError::Kept { detail }
+fn kept_failed(error: &(dyn std::error::Error + 'static)) -> LoadError {
+    LoadError::Kept { detail: chain(error).join(": "), kind: io_kind(error) }
 }
 
 /// True if an agent does not load for what is kept of it.
@@ -380,13 +379,15 @@ fn is_of_kept(error: &AgentError) -> bool {
     matches!(error, AgentError::Component { source, .. } if matches!(**source, LoadError::Kept { .. }))
 }
 
-/// The words for a component that is kept, and not as it was; `None` if it is something else.
-fn fault_of_kept(error: &LoadError) -> Option<String> {
+/// The error of a component that is kept, and not as it was; `None` if it is something else.
+fn fault_of_kept(error: &LoadError) -> Option<LoadError> {
     if matches!(error, LoadError::Changed { .. }) {
-        return Some("what is kept of it is damaged; see `taskrun doctor --check`".to_owned());
+        let detail = "what is kept of it is damaged; see `taskrun doctor --check`".to_owned();
+        return Some(LoadError::Kept { detail, kind: None });
     }
-    let LoadError::Read { source, .. } = error else { return None };
-    Some(format!("what is kept of it cannot be read: {source}"))
+    let LoadError::Read { path, source } = error else { return None };
+    let detail = format!("what is kept of it cannot be read: {}: {source}", path.display());
+    Some(LoadError::Kept { detail, kind: Some(source.kind()) })
 }
 
 /// The same error with the path that the policy names, where it is about one at which a component
@@ -396,7 +397,7 @@ fn named(error: AgentError, paths: Option<&KeptPaths>) -> AgentError {
         (AgentError::Component { agent, path, location, source }, Some(paths)) => {
             let is_kept = *paths.named(&path) != *path;
             let source = match fault_of_kept(&source).filter(|_| is_kept) {
-                Some(detail) => Box::new(LoadError::Kept { detail }),
+                Some(fault) => Box::new(fault),
                 None => source,
             };
             let path = paths.named(&path).to_owned();

@@ -12,6 +12,14 @@ use crate::policy_file::PolicyLoadError;
 /// The reason that a runtime does not open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// One of the [`Options`](crate::Options) is out of its bounds.
+    #[error("the option `{name}` cannot be used: {reason}")]
+    Option {
+        /// The name of its field.
+        name: &'static str,
+        /// The reason, and what to take instead.
+        reason: &'static str,
+    },
     /// The policy cannot be read, or something in it is wrong.
     #[error("the policy cannot be used")]
     Policy(#[from] PolicyLoadError),
@@ -28,6 +36,17 @@ pub enum OpenError {
     /// Another background host executes runs of the policy.
     #[error("another background host executes runs of this policy")]
     Executed,
+    /// A process holds the lock of background hosts that is none which executes runs, and none that
+    /// is known to stand still.
+    #[error(
+        "another process holds {path}, as a background host of this policy, and neither executes runs \
+         nor ends",
+        path = .path.display()
+    )]
+    Standstill {
+        /// The lock file.
+        path: PathBuf,
+    },
     /// The lock of background hosts cannot be taken.
     #[error("cannot lock {path}", path = .path.display())]
     Lock {

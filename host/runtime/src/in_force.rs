@@ -10,6 +10,8 @@ use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
 
 use crate::loader::Loader;
+use crate::lock::HeldLock;
+use crate::note_file;
 
 /// Largest file that is read: a refusal names each mistake of a policy.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -51,13 +53,21 @@ pub(crate) struct InForceNote {
     file: OnceLock<PathBuf>,
     clock: Arc<dyn Clock>,
     now: Mutex<Record>,
+    // Of a background host: as long as it executes runs of this policy there is no other.
+    _lock: Option<Arc<HeldLock>>,
 }
 
 impl InForceNote {
     /// Of the policy of this loader. Nothing is told before [`Self::begin`].
     pub(crate) fn new(data_dir: &Path, loader: &Loader, clock: Arc<dyn Clock>) -> Self {
         let now = Mutex::new(record(loader, &*clock));
-        Self { folder: data_dir.to_owned(), file: OnceLock::new(), clock, now }
+        Self { folder: data_dir.to_owned(), file: OnceLock::new(), clock, now, _lock: None }
+    }
+
+    /// The same, which keeps this lock as long as it is there.
+    pub(crate) fn holding(mut self, lock: Option<Arc<HeldLock>>) -> Self {
+        self._lock = lock;
+        self
     }
 
     /// Tells in the name of this host from now on, which is in the list of hosts: the file of one that
@@ -83,11 +93,9 @@ impl InForceNote {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut now);
         let Some(file) = self.file.get() else { return };
-        // Readers see the old file or the new one. Where it cannot be written nothing is told, and
-        // nothing else is lost.
-        let new = file.with_extension("new");
+        // Where it cannot be written nothing is told, and nothing else is lost.
         let text = serde_json::to_vec(&*now).unwrap_or_default();
-        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
+        if let Err(error) = note_file::write(file, &text) {
             tracing::debug!(%error, "the policy in force cannot be told");
         }
     }

@@ -1,6 +1,7 @@
 //! Runs are accepted, and given another pin, only while what they need is kept, and nothing of that
 //! is removed meanwhile.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use taskrun_journal::store::{
 use taskrun_store::{BlobError, BlobHold};
 
 use crate::kept_agents::KeptAgents;
-use crate::problem::chain;
+use crate::problem::{chain, io_kind};
 
 /// Longest that an acceptance waits until others have removed components.
 const HOLD_WAIT: Duration = Duration::from_secs(10);
@@ -99,10 +100,13 @@ impl Kept {
         for pin in pins.all().filter(|pin| has_digest(pin)) {
             let is_kept = |pin| self.agents.renew(pin).map_err(|error| self.failed(&error));
             let again = |pin| self.again.as_ref().is_some_and(|again| again.keep_again(pin));
-            let is_there = is_kept(pin)? || (again(pin) && is_kept(pin)?);
+            let renewed = is_kept(pin);
+            // What is another user's, and cannot be marked as wanted, is written anew, too.
+            let is_there = matches!(renewed, Ok(true)) || (again(pin) && is_kept(pin)?);
             // Of runs above it nothing was removed, as they are open: what is gone of them keeps
             // nobody from being accepted that needs it no more than they do.
             if !is_there && pin == pins.own() {
+                renewed?;
                 let why = format!("what is kept of {pin} is gone; start it again");
                 return Err(self.refused(&why));
             }
@@ -111,12 +115,15 @@ impl Kept {
     }
 
     fn failed(&self, error: &BlobError) -> StoreError {
-        let is_full = matches!(error, BlobError::Io { source, .. }
-            if source.kind() == std::io::ErrorKind::StorageFull);
-        let path = self.agents.path();
-        match is_full {
-            true => StoreError::Full { path },
-            false => StoreError::Unavailable { path, detail: chain(error).join(": ") },
+        let (path, detail) = (self.agents.path(), chain(error).join(": "));
+        let kind = io_kind(error);
+        let is = |kinds: [ErrorKind; 2]| kind.is_some_and(|kind| kinds.contains(&kind));
+        if is([ErrorKind::StorageFull, ErrorKind::QuotaExceeded]) {
+            StoreError::Full { path }
+        } else if is([ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
+            StoreError::ReadOnly { path, detail }
+        } else {
+            StoreError::Unavailable { path, detail }
         }
     }
 

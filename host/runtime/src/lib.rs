@@ -13,6 +13,13 @@
 //! and data directory, by whichever program. So `taskrun ps`, `get` and `transcript` show what an
 //! embedding program started.
 //!
+//! # Files that are too large
+//!
+//! Where the system bounds the files of a process (`ulimit -f`, systemd's `LimitFSIZE`), a signal ends
+//! the process at the first write beyond that: a guest's, or the store's as it grows. A program that
+//! executes runs calls [`survive_file_size_limit`] first, as the command line does. Then such a guest is
+//! told `limit`, and what the store cannot write waits, as on a full disk.
+//!
 //! # Front doors that execute nothing
 //!
 //! A program that only queues runs and looks at them needs no [`Runtime`]: [`Storage::watch`] gives
@@ -27,6 +34,7 @@ mod control_plane;
 mod deployment;
 mod error;
 mod export;
+mod file_size;
 mod files_seen;
 mod in_force;
 mod kept_agents;
@@ -37,6 +45,7 @@ mod loads;
 mod lock;
 mod log_file;
 mod model_probe;
+mod note_file;
 mod origins;
 mod policy_file;
 mod problem;
@@ -58,8 +67,8 @@ mod versions;
 pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
 pub use check::{
-    CheckError, KeptComponents, check_components, check_engine, check_native_code, check_store,
-    inspect_component, repair_store,
+    CheckError, KeptComponents, check_components, check_engine, check_keeping, check_native_code,
+    check_store, inspect_component, repair_store,
 };
 pub use control_plane::{control_plane, control_plane_of_one};
 pub use error::OpenError;
@@ -67,6 +76,7 @@ pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,
     ExportedModel, export_run,
 };
+pub use file_size::survive_file_size_limit;
 pub use files_seen::{FilesSeen, UnsettledFiles};
 pub use in_force::{PolicyInForce, policies_in_force};
 pub use kept_agents::KeptAgents;
@@ -75,7 +85,7 @@ pub use loads::{AgentLoad, CLOSURE_UNUSABLE, agent_loads, awaited_loads};
 pub use log_file::LogFile;
 pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, load_policy_with, read_whole_policy};
-pub use problem::Problem;
+pub use problem::{Problem, io_kind};
 pub use removal::{KeptRemoval, KeptRemovalError, RemovedKept, remove_kept, remove_old_code};
 pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
@@ -89,7 +99,8 @@ pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
     AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CachedFiles, CompileWorker, ENGINE_VERSION,
     EngineError, ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError, MissingGrant,
-    RequestLine, RequestLineError, compile_worker_main, instances_for,
+    RequestLine, RequestLineError, compile_worker_main, guest_memory_default, instances_for,
+    tenant_memory_default,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::StoreThreads;

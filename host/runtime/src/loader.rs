@@ -60,6 +60,9 @@ pub struct LoaderOptions {
     pub kept: Option<Arc<KeptAgents>>,
     /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
     pub component_bytes_max: Option<u64>,
+    /// Bytes of the memories of all guests together; see
+    /// [`Options::guest_memory_bytes`](crate::Options::guest_memory_bytes).
+    pub guest_memory_bytes: Option<u64>,
 }
 
 impl LoaderOptions {
@@ -96,14 +99,15 @@ pub enum LoaderError {
 }
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
-    let LoaderOptions { data_dir, cache, compile_worker, executes, component_bytes_max, .. } =
-        options;
+    let LoaderOptions { data_dir, cache, compile_worker, executes, .. } = options;
     let cache = cache.and_then(|dir| open_cache(&dir));
+    let component_bytes_max = options.component_bytes_max.unwrap_or(COMPONENT_BYTES_DEFAULT);
     Engine::new(EngineOptions {
         instances: (!executes).then_some(INSTANCES_FOR_LOOKING),
         cache,
         compile_worker,
-        component_bytes_max: component_bytes_max.unwrap_or(COMPONENT_BYTES_DEFAULT),
+        component_bytes_max,
+        guest_memory_bytes: options.guest_memory_bytes,
         // One for each processor: more would only wait for each other.
         guest_threads: Some(std::thread::available_parallelism().map_or(1, NonZero::get)),
         keep_free: data_dir.into_iter().collect(),
@@ -292,7 +296,7 @@ impl Loader {
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
         Ok(Agents {
-            policy: self.policy.path.display().to_string(),
+            policy: self.policy.path.display().to_string().into(),
             by_name,
             subscribers: subscribers_of(&self.policy),
             channels: self.policy.channels.clone(),
@@ -310,7 +314,7 @@ impl Loader {
             by_name.insert(agent.name.clone(), Arc::new(self.agent(agent).await?));
         }
         Ok(Agents {
-            policy: self.policy.path.display().to_string(),
+            policy: self.policy.path.display().to_string().into(),
             by_name,
             subscribers: subscribers_of(&self.policy),
             channels: self.policy.channels.clone(),
@@ -355,9 +359,11 @@ impl Loader {
         match first {
             Some(error) if by_name.is_empty() && !earlier => Err(error),
             Some(_) | None => {
-                let policy = self.policy.path.display().to_string();
+                let policy = self.policy.path.display().to_string().into();
                 let subscribers = subscribers_of(&self.policy);
-                Ok(Agents { policy, by_name, unusable, subscribers, ..Agents::default() })
+                let descriptions = Arc::clone(&self.policy.descriptions);
+                let rest = Agents::default();
+                Ok(Agents { policy, by_name, unusable, descriptions, subscribers, ..rest })
             }
         }
     }

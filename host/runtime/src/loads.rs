@@ -14,6 +14,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
 
+use crate::note_file;
 use crate::problem::Problem;
 use crate::snapshot::PinError;
 
@@ -158,12 +159,10 @@ impl Drop for Loads {
     }
 }
 
-/// Readers see the old file or the new one. Where it cannot be written nothing is told, and nothing
-/// else is lost.
+/// Where it cannot be written nothing is told, and nothing else is lost.
 fn write(file: &Path, by_pin: &BTreeMap<String, Load>) {
-    let new = file.with_extension("new");
     let text = serde_json::to_vec(by_pin).unwrap_or_default();
-    if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
+    if let Err(error) = note_file::write(file, &text) {
         tracing::debug!(%error, "what is loaded cannot be told");
     }
 }

@@ -88,6 +88,13 @@ fn of_missing(missing: &[MissingGrant]) -> Vec<String> {
     causes
 }
 
+/// The kind of the operating system's error among an error and its causes, if there is one.
+#[must_use]
+pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)
+}
+
 /// An error and its causes.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()

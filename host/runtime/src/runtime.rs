@@ -1,6 +1,7 @@
 //! A policy and a data directory in, a running controller out.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::transport::{Subscriber, Subscribers};
-use taskrun_engine::{COMPONENT_BYTES_DEFAULT, CompileWorker};
+use taskrun_engine::{COMPONENT_BYTES_DEFAULT, CompileWorker, is_compile_worker};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::PAGE_MAX;
 use taskrun_journal::pin::{Pins, agent_of};
@@ -29,6 +30,10 @@ use crate::origins::OriginPolicies;
 use crate::reload::PolicyWatch;
 use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage, StorageOptions};
 
+/// The lease, from a time in which a busy machine gives several signs of life to one after which
+/// somebody has looked.
+const LEASES: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+
 /// Puts something between the controller and its store, such as a store that injects faults.
 pub type StoreLayer = Arc<dyn Fn(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send + Sync>;
 
@@ -38,11 +43,11 @@ pub struct Options {
     pub policy: PathBuf,
     /// The data directory; made if it is not there.
     pub data: PathBuf,
-    /// Runs executed at once. Default: 64.
+    /// Runs executed at once, at least 1. Default: 64.
     pub slots: usize,
     /// Agents kept loaded at once, at least 1. Default: 32.
     pub agents_loaded: usize,
-    /// The silence after which other processes take this one for dead. Default:
+    /// The silence after which other processes take this one for dead, of 100 ms to a day. Default:
     /// [`LEASE`](taskrun_journal::store::LEASE).
     pub lease: Duration,
     /// Most bytes of the store, beyond which it takes no more runs. Default:
@@ -59,7 +64,8 @@ pub struct Options {
     /// once. Default: no; an agent is loaded when a run wants it, and one that cannot be used is
     /// left out.
     pub preload: bool,
-    /// Refuses to open where another background host executes runs of the same policy. Default: no.
+    /// Refuses to open where another background host executes runs of the same policy, and keeps
+    /// others from opening so as long as this one executes any. Default: no.
     pub background: bool,
     /// A layer between controller and store. Default: none.
     pub store_layer: Option<StoreLayer>,
@@ -79,9 +85,13 @@ pub struct Options {
     pub defaults: Arc<Defaults>,
     /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
     pub component_bytes_max: u64,
+    /// Bytes of the memories of all guests of this process together. Default: none, which is
+    /// [`guest_memory_default`](crate::guest_memory_default).
+    pub guest_memory_bytes: Option<u64>,
     /// The clock by which runs are executed: their limits, pauses and times. For a program that
-    /// simulates time. The lives of hosts, files that change, and connections to models and
-    /// subscribers keep the machine's time, whatever it says. Default: [`SystemClock`].
+    /// simulates time. The lives of hosts, files that change, connections to models, attempts to
+    /// tell subscribers, the time-outs of hooks and policy engines, and the end of this host keep
+    /// the machine's time, whatever it says. Default: [`SystemClock`].
     pub clock: Arc<dyn Clock>,
 }
 
@@ -107,7 +117,28 @@ impl Options {
             format: JournalFormat::CURRENT,
             defaults: Arc::default(),
             component_bytes_max: COMPONENT_BYTES_DEFAULT,
+            guest_memory_bytes: None,
             clock: Arc::new(SystemClock::new()),
+        }
+    }
+
+    /// Refuses those with which nothing would ever be executed.
+    fn check(&self) -> Result<(), OpenError> {
+        let wrong = |name, reason| Err(OpenError::Option { name, reason });
+        match self {
+            Self { slots: 0, .. } => wrong("slots", "no run would be executed; take 1 or more"),
+            Self { agents_loaded: 0, .. } => {
+                wrong("agents_loaded", "no agent could be loaded; take 1 or more")
+            }
+            Self { lease, .. } if !LEASES.contains(lease) => {
+                wrong("lease", "take a time of 100 ms to a day")
+            }
+            Self { compile_worker: Some(_), .. } if is_compile_worker() => wrong(
+                "compile_worker",
+                "this process was started as a compile worker, and each would start the next: its \
+                 `main` must call `compile_worker_main` before anything else",
+            ),
+            _ => Ok(()),
         }
     }
 }
@@ -115,10 +146,11 @@ impl Options {
 /// A running controller over the agents of a policy and the store of a data directory. Any number of
 /// processes may open the same ones.
 ///
-/// It is to be ended by [`Self::shutdown`]. Without that it executes runs until the tokio runtime is
-/// dropped in which it was opened, even if nobody has it any more; then it ends as if the process had
-/// died: what was recorded is kept, its runs are free for others at once, and a step or a call that was
-/// under way is repeated or reported as after a crash.
+/// It is to be ended by [`Self::shutdown`]. Without that it executes runs until the tokio runtime
+/// is dropped in which it was opened, even if nobody has it any more, and a background host is the
+/// only one as long; then it ends as if the process had died: what was recorded is kept, its runs
+/// are free for others at once, and a step or a call that was under way is repeated or reported as
+/// after a crash.
 pub struct Runtime {
     controller: Controller,
     loader: Arc<Loader>,
@@ -126,8 +158,8 @@ pub struct Runtime {
     // Held as long as runs are executed.
     _loads: Arc<Loads>,
     _note: Arc<InForceNote>,
-    // Until this is shut down.
-    lock: Option<HeldLock>,
+    // The note has it, too.
+    lock: Option<Arc<HeldLock>>,
 }
 
 impl Runtime {
@@ -143,6 +175,7 @@ impl Runtime {
     /// # Cancel safety
     /// Dropping the future opens nothing, unless it was about to return.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
+        options.check()?;
         let data = absolute(&options.data);
         let (policy, looked_at) = FilesSeen::load(&absolute(&options.policy), &options.defaults)?;
         let storage = StorageOptions {
@@ -157,16 +190,20 @@ impl Runtime {
             kept: storage.kept(),
             compile_worker: options.compile_worker,
             component_bytes_max: Some(options.component_bytes_max),
+            guest_memory_bytes: options.guest_memory_bytes,
             ..LoaderOptions::of_data_dir(&data)
         };
         let loader = Arc::new(Loader::open(policy, loader)?);
         let lock = match options.background {
             true => {
                 let policy = &loader.policy().path;
-                Some(HeldLock::new(BackgroundLock::take(&data, policy, &*storage.hosts).await?))
+                let lock = BackgroundLock::take(&data, policy, &*storage.hosts).await?;
+                Some(Arc::new(HeldLock::new(lock)))
             }
             false => None,
         };
+        // Every component may have to be looked at, or compiled, before this host is listed.
+        let signs = lock.as_deref().map(HeldLock::signs);
         let loads = Arc::new(Loads::new(&data, Arc::clone(&options.clock)));
         let agents = match options.preload {
             true => loader.all_agents().await?,
@@ -182,7 +219,8 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let note = InForceNote::new(&data, &loader, Arc::clone(&options.clock));
+        let note =
+            InForceNote::new(&data, &loader, Arc::clone(&options.clock)).holding(lock.clone());
         let policies = Arc::clone(&storage.policies);
         let origins = OriginPolicies::new(policies, Arc::clone(&options.clock));
         let Options {
@@ -199,7 +237,12 @@ impl Runtime {
         let controller =
             layered.controller((agents, ports), Some(Arc::new(watch)), engine, settings);
         loads.begin(controller.host());
+        if let Some(lock) = &lock {
+            lock.name(controller.host());
+        }
         controller.start().await?;
+        // From now on it is listed.
+        drop(signs);
         note.begin(controller.host());
         left_notes::remove(&data, &*storage.hosts).await;
         Ok(Self { controller, loader, storage, _loads: loads, _note: note, lock })
@@ -231,9 +274,11 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the runs under way to hosts that take this one for dead.
-    pub async fn shutdown(mut self) -> CloseOutcome {
+    pub async fn shutdown(self) -> CloseOutcome {
         // Another background host may begin at once: this one takes nothing up any more.
-        drop(self.lock.take());
+        if let Some(lock) = &self.lock {
+            lock.free();
+        }
         self.controller.hand_over(DRAIN_DEFAULT).await
     }
 }

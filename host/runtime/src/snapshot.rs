@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use taskrun_engine::{closure_of, pin_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_policy::{AgentPolicy, Closure, Defaults, FileKind, Files, Policy, without_models};
-use taskrun_store::{BlobError, Blobs};
+use taskrun_store::{BlobError, Blobs, open_regular_file};
 
 use crate::loader::COMPONENT_BYTES_MAX;
 
@@ -47,6 +47,14 @@ pub(crate) enum KeepError {
     /// A file was replaced while it was kept.
     #[error("{path} was replaced meanwhile", path = .0.display())]
     Changed(PathBuf),
+    /// A component cannot be read.
+    #[error("{path} cannot be read", path = .path.display())]
+    Unreadable {
+        /// Its file, as the policy names it.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// The data directory cannot be written.
     #[error("it cannot be kept")]
     Blobs(#[from] BlobError),
@@ -190,20 +198,29 @@ pub(crate) fn keep_component(
     path: &Path,
     digest: &blake3::Hash,
 ) -> Result<(), KeepError> {
-    let is_kept = blobs.renew(digest)? && have_equal_sizes(&blobs.path(digest), path);
-    if !is_kept && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
-        return Err(KeepError::Changed(path.to_owned()));
+    // One that cannot be marked as wanted, or be read, as it is another user's, is written anew.
+    let is_marked = blobs.renew(digest).unwrap_or(false);
+    let is_kept = is_marked && have_equal_sizes(&blobs.path(digest), path);
+    if is_kept {
+        return Ok(());
     }
-    Ok(())
+    match blobs.put_file(path, COMPONENT_BYTES_MAX) {
+        Ok(found) if found == *digest => Ok(()),
+        Ok(_) => Err(KeepError::Changed(path.to_owned())),
+        Err(BlobError::Io { path: of, source }) if of == path => {
+            Err(KeepError::Unreadable { path: of, source })
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Says whether a component that is kept has as many bytes as its file, or the file is not there to
 /// make it whole: one that a full disk or a failing one cut would have its runs wait for ever.
 fn have_equal_sizes(kept: &Path, file: &Path) -> bool {
-    match (kept.metadata(), file.metadata()) {
-        (Ok(kept), Ok(file)) => kept.len() == file.len(),
-        (Err(_), _) => false,
-        (Ok(_), Err(_)) => true,
+    match (open_regular_file(kept), file.metadata()) {
+        (Ok(Some((_, bytes))), Ok(file)) => bytes == file.len(),
+        (Ok(None) | Err(_), _) => false,
+        (Ok(Some(_)), Err(_)) => true,
     }
 }
 

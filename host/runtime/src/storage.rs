@@ -13,6 +13,7 @@ use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::transport::Subscribers;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
+use taskrun_journal::consent::Consents;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
@@ -93,6 +94,8 @@ pub struct Storage {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
+    /// Consents to tool calls that hold in more than one run.
+    pub consents: Arc<dyn Consents>,
     /// The rows of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
     /// The texts of policy files that are in force.
@@ -106,16 +109,17 @@ pub struct Storage {
 }
 
 impl Storage {
-    fn of<S: Store + Hosts + Sessions + Memory + Dispatches + Policies + 'static>(
-        store: S,
-        findings: Vec<String>,
-    ) -> Self {
+    fn of<S>(store: S, findings: Vec<String>) -> Self
+    where
+        S: Store + Hosts + Sessions + Memory + Consents + Dispatches + Policies + 'static,
+    {
         let store = Arc::new(store);
         Self {
             store: store.clone(),
             hosts: store.clone(),
             sessions: store.clone(),
             memory: store.clone(),
+            consents: store.clone(),
             dispatches: store.clone(),
             policies: store,
             data_dir: None,
@@ -267,11 +271,13 @@ impl Storage {
             hosts: Arc::clone(&self.hosts),
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.memory),
+            consents: Arc::clone(&self.consents),
             dispatches: Arc::clone(&self.dispatches),
             subscribers: ports.subscribers,
             agents,
             deployments,
             clock: ports.clock,
+            machine: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
             hooks: ports.hooks,

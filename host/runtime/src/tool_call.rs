@@ -18,7 +18,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Random};
-use taskrun_journal::tool::ToolFailure;
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AgentPolicy, CallRules, Capability, Policy, ToolPolicy};
 
 use crate::loader::Loader;
@@ -172,6 +172,12 @@ pub struct ToolFunction<'f> {
 }
 
 impl ToolFunction<'_> {
+    /// Its description under its qualified name.
+    #[must_use]
+    pub fn spec(&self) -> &ToolSpec {
+        &self.function.spec
+    }
+
     /// Holds arguments to the schema of the function.
     ///
     /// # Errors

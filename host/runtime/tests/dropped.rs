@@ -1,4 +1,4 @@
-//! A program that drops its tokio runtime while a run is under way.
+//! A program that drops its runtime, or its tokio runtime, while a run is under way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_examples::SCRIPTED;
 use taskrun_journal::list::Scope;
 use taskrun_journal::time::Clock;
-use taskrun_runtime::{Options, Runtime};
+use taskrun_runtime::{OpenError, Options, Runtime};
 
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,22 +50,48 @@ async fn begin(client: &Client) -> String {
     }
 }
 
-#[test]
-fn a_tokio_runtime_that_is_dropped_takes_its_host_along_and_loses_no_run() {
+fn project() -> tempfile::TempDir {
     let project = tempfile::tempdir().expect("a folder");
     std::fs::write(project.path().join("scripted.wasm"), SCRIPTED.bytes).expect("written");
     let policy = "[agent.worker]\ncomponent = \"scripted.wasm\"\n";
     std::fs::write(project.path().join("taskrun.toml"), policy).expect("written");
+    project
+}
 
+/// A host with a run under way, and that run's id.
+async fn with_run(project: &Path) -> (Runtime, String) {
+    // It stands still, so that the moment does not pass.
+    let clock = Arc::new(SimulatedClock::new(SystemClock::new().now()));
+    let options = Options { clock, ..options(project) };
+    let opened = Runtime::open(options).await.expect("it opens");
+    let begun = tokio::time::timeout(PATIENCE, begin(&client(&opened))).await;
+    (opened, begun.expect("a host has it"))
+}
+
+#[test]
+fn a_background_host_whose_runtime_was_dropped_is_the_only_one_as_long_as_it_executes() {
+    let project = project();
     let first = tokio::runtime::Runtime::new().expect("a runtime");
-    let (left, id) = first.block_on(async {
-        // It stands still, so that the moment does not pass.
-        let clock = Arc::new(SimulatedClock::new(SystemClock::new().now()));
-        let options = Options { clock, ..options(project.path()) };
-        let opened = Runtime::open(options).await.expect("it opens");
-        let begun = tokio::time::timeout(PATIENCE, begin(&client(&opened))).await;
-        (opened, begun.expect("a host has it"))
+    first.block_on(async {
+        drop(with_run(project.path()).await);
+        let other = tokio::time::timeout(PATIENCE, Runtime::open(options(project.path()))).await;
+        let refused = other.expect("it is decided").err();
+        assert!(matches!(refused, Some(OpenError::Executed)), "{refused:?}");
     });
+    drop(first);
+
+    let second = tokio::runtime::Runtime::new().expect("a runtime");
+    second.block_on(async {
+        let opened = tokio::time::timeout(PATIENCE, Runtime::open(options(project.path()))).await;
+        opened.expect("nobody has the lock").expect("it opens").shutdown().await;
+    });
+}
+
+#[test]
+fn a_tokio_runtime_that_is_dropped_takes_its_host_along_and_loses_no_run() {
+    let project = project();
+    let first = tokio::runtime::Runtime::new().expect("a runtime");
+    let (left, id) = first.block_on(with_run(project.path()));
     drop(first);
 
     let second = tokio::runtime::Runtime::new().expect("a runtime");

@@ -89,6 +89,7 @@ fn wish(limit: usize, now: u64) -> Claim {
         finalizers: 0,
         tree_slots: u32::MAX,
         ready: Ready::All,
+        resumes: 0,
         now: Timestamp(now),
     }
 }

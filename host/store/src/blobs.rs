@@ -5,6 +5,7 @@
 //! calls are synchronous and wait for the disk.
 
 mod files;
+mod probe;
 mod removal;
 mod synced;
 
@@ -133,8 +134,10 @@ impl Blobs {
         let digest = copy(&mut source, (from, bytes_max), &mut temporary)?;
         let path = self.path(&digest);
         let size = temporary.size()?;
-        let is_there = path.metadata().is_ok_and(|there| there.len() == size);
-        if !(is_there && self.renew(&digest)?) {
+        let there = open_regular_file(&path).ok().flatten();
+        let is_there = there.is_some_and(|(_, bytes)| bytes == size);
+        // One that cannot be read or marked as wanted, as it is another user's, is written anew.
+        if !(is_there && self.renew(&digest).unwrap_or(false)) {
             if let Some(folder) = path.parent() {
                 make(folder)?;
             }
@@ -263,13 +266,10 @@ impl Blobs {
         if text.len() as u64 > SNAPSHOT_BYTES_MAX {
             return Err(BlobError::TooLarge { path, limit: SNAPSHOT_BYTES_MAX });
         }
-        let there = match self.snapshot(pin) {
-            Ok(there) => there,
-            // It is of no use to anybody, and the new text takes its place.
-            Err(BlobError::Damaged { .. } | BlobError::TooLarge { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        if there.is_some_and(|there| there == text) && self.renew_file(&path)? {
+        // One that is damaged, or that only another user reads or marks as wanted, is of no use here,
+        // and the new text takes its place.
+        let there = self.snapshot(pin).unwrap_or(None);
+        if there.is_some_and(|there| there == text) && self.renew_file(&path).unwrap_or(false) {
             return Ok(());
         }
         let mut temporary = self.temporary()?;
@@ -349,7 +349,8 @@ impl Temporary {
     /// Gives the file its name, so that it is there after a loss of power too.
     fn move_to(mut self, path: &Path) -> Result<(), BlobError> {
         self.file.sync_all().map_err(self.failed())?;
-        std::fs::rename(&self.path, path).map_err(self.failed())?;
+        let failed = |source| BlobError::Io { path: path.to_owned(), source };
+        std::fs::rename(&self.path, path).map_err(failed)?;
         self.is_moved = true;
         path.parent().map_or(Ok(()), sync_folder)
     }

@@ -21,5 +21,6 @@ pub(crate) fn append(run: &Run, events: Vec<Event>, epoch: u64, at: Timestamp) -
 
 /// The wish of a host for runs, without finalizers.
 pub(crate) fn wish(host: HostId, limit: usize, tree_slots: u32, now: Timestamp) -> Claim {
-    Claim { host, limit, finalizers: 0, tree_slots, ready: Ready::All, now }
+    let (ready, resumes) = (Ready::All, 0);
+    Claim { host, limit, finalizers: 0, tree_slots, ready, resumes, now }
 }

@@ -1,6 +1,8 @@
 //! Stores that are made anew from damaged ones.
 
 mod common;
+#[path = "repair/consents.rs"]
+mod consents;
 mod damaged;
 mod filled;
 #[path = "repair/harm.rs"]
@@ -15,6 +17,7 @@ use filled::filled;
 use rusqlite::types::Value;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::checkpoint::{Checkpoint, Settled};
+use taskrun_journal::consent::{ConsentSubject, Consents, LastingConsent};
 use taskrun_journal::event::Event;
 use taskrun_journal::fact::{Fact, FactNamespace, OwnerSession, query_words};
 use taskrun_journal::format::JournalFormat;
@@ -77,6 +80,7 @@ fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
         ("waits", "SELECT * FROM waits ORDER BY run, waiter"),
         ("sessions", "SELECT * FROM sessions ORDER BY tenant, id, owner, app"),
         ("policies", "SELECT * FROM policies ORDER BY path"),
+        ("consents", "SELECT * FROM consents ORDER BY no"),
         ("blobs", "SELECT * FROM blobs ORDER BY no"),
         ("artifacts", "SELECT * FROM artifacts ORDER BY run, blob"),
         (
@@ -139,6 +143,17 @@ async fn entangled(dir: &TempDir) {
         read_at: Timestamp(8),
     };
     store.apply_policy(policy).await.expect("applies");
+    let consent = LastingConsent {
+        subject: ConsentSubject::of(&root.spec, "/p/taskrun.toml", "mail/send"),
+        session: None,
+        approved: true,
+        digest: "d".to_owned(),
+        by: "ann".to_owned(),
+        at: Timestamp(8),
+        until: None,
+    };
+    store.keep_consent(consent.clone()).await.expect("keeps");
+    store.keep_consent(consent).await.expect("keeps");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -379,4 +394,29 @@ async fn a_store_of_another_version_whose_journals_stand_otherwise_is_left_as_it
         let refused = SqliteStore::open(dir.path(), options()).err().expect("refused");
         assert_eq!(refused.code(), "store-version");
     }
+}
+
+#[tokio::test]
+async fn runs_of_a_clock_past_the_year_9999_are_listed_and_made_anew() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // A clock that counts microseconds, and the furthest there is.
+    for (id, now) in [("micro", 1_700_000_000_000_000), ("last", u64::MAX)] {
+        let store = open(&dir);
+        create(&store, spec(id)).await;
+        let run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
+        let said = Event::AssistantChunk { text: "here".to_owned() };
+        append(&store, next(&run, 50, now, vec![said])).await;
+    }
+    let last_events = |runs: &BTreeMap<String, (Run, String)>| {
+        let times = runs.values().map(|(run, _)| run.state.progress.last_event_at);
+        times.collect::<Vec<_>>()
+    };
+    let before = runs(&open(&dir)).await;
+    let times = [Some(Timestamp(u64::MAX)), Some(Timestamp(1_700_000_000_000_000))];
+    assert_eq!(last_events(&before), times);
+    let Repair { runs: made, left_out, .. } = repair(&dir);
+    assert_eq!((made, left_out), (2, Vec::new()));
+    let store = open(&dir);
+    assert_eq!(last_events(&runs(&store).await), times);
+    is_in_order(&store).await;
 }

@@ -199,6 +199,7 @@ async fn a_run_that_is_taken_when_it_is_kept_stands_as_one_that_is_taken_later()
         subscriptions: vec![Subscription {
             subscriber: "webhook/one".to_owned(),
             events: vec![TaskEvent::Delegated],
+            without_text: false,
         }],
         ..spec("r")
     };

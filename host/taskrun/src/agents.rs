@@ -22,10 +22,11 @@ use taskrun_policy::{
 };
 
 pub(crate) use self::contract::{broken_promise, check_bounds};
-pub use self::loaded::{Callee, LoadedTool, ToolsError, check_rules, functions};
+pub use self::loaded::{LoadedTool, ToolsError, check_rules, functions};
 pub use self::tools::{AgentTool, AgentTools, BoundTags, CallBound, schemas_are_usable};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
+pub use crate::host_tools::Callee;
 use crate::ports::planner::Planner;
 use crate::ports::transport::Subscribers;
 use crate::scope::Models;
@@ -212,12 +213,15 @@ impl CodeSource {
 #[derive(Clone, Default)]
 pub struct Agents {
     /// The file of the policy.
-    pub policy: String,
+    pub policy: Arc<str>,
     /// The agents by name.
     pub by_name: BTreeMap<String, Arc<Agent>>,
     /// Agents that the policy has, and of which no run can begin, as they do not load. Those that
     /// were accepted with them as they were before go on, within their rules.
     pub unusable: BTreeMap<String, AgentNow>,
+    /// The descriptions of agents, which stand in the tools of those that start runs of them, and in
+    /// no pin.
+    pub descriptions: Arc<BTreeMap<String, String>>,
     /// The subscribers of the policy.
     pub subscribers: Subscribers,
     /// The channels of the policy, by their names.

@@ -1,5 +1,7 @@
 //! Clocks and sources of randomness: those of the machine, and those of tests and replay.
 
+mod process_time;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,18 +11,20 @@ use rand::Rng;
 use taskrun_journal::time::{Clock, Random, Timestamp, millis};
 use tokio::sync::{oneshot, watch};
 
-/// The machine's own clock.
+pub(crate) use self::process_time::ProcessTimeUse;
+pub use self::process_time::process_time;
+
+/// The machine's own clock. Its monotonic time is that of this process, [`process_time()`].
 #[derive(Debug)]
 pub struct SystemClock {
-    started: std::time::Instant,
+    started: Duration,
 }
 
 impl SystemClock {
     /// Starts the monotonic count at zero.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
     pub fn new() -> Self {
-        Self { started: std::time::Instant::now() }
+        Self { started: process_time() }
     }
 }
 
@@ -32,7 +36,7 @@ impl Default for SystemClock {
 
 #[async_trait]
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the time of day")]
     fn now(&self) -> Timestamp {
         let since_epoch = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
@@ -41,11 +45,18 @@ impl Clock for SystemClock {
     }
 
     fn monotonic(&self) -> Duration {
-        self.started.elapsed()
+        process_time().saturating_sub(self.started)
     }
 
     async fn sleep_until(&self, at: Duration) {
-        tokio::time::sleep(at.saturating_sub(self.monotonic())).await;
+        loop {
+            let left = at.saturating_sub(self.monotonic());
+            tokio::time::sleep(left).await;
+            // After a standstill of the process this is too early.
+            if self.monotonic() >= at {
+                return;
+            }
+        }
     }
 }
 

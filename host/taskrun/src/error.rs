@@ -73,7 +73,8 @@ pub enum ControllerError {
     /// A bound was met; nothing was accepted.
     #[error("limit met: {kind} ({cap})")]
     Limit {
-        /// Which: `queue`, `tree`, `depth`, `slots`, `inbox` or `inbox-bytes`.
+        /// Which: `queue`, `tree`, `depth`, `slots`, `inbox`, `inbox-bytes`, `journal` or
+        /// `consents`.
         kind: &'static str,
         /// The bound.
         cap: u64,

@@ -10,7 +10,7 @@ use taskrun_journal::answers::Answers;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::{Labels, Message};
 use taskrun_journal::narrowing::Narrowing;
-use taskrun_journal::spec::{RunClass, RunSpec, TreeBounds};
+use taskrun_journal::spec::{HOST_KEYS, RunClass, RunSpec, TreeBounds};
 
 use crate::autonomy::AutonomyRequest;
 use crate::image::ImageBytes;
@@ -58,7 +58,8 @@ pub struct SpawnRequest {
     /// [`MEDIA_TOTAL_BYTES_MAX`](taskrun_journal::media::MEDIA_TOTAL_BYTES_MAX) together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageBytes>,
-    /// The running time that it may take: no wait in which no host has it counts.
+    /// The running time that it may take: no wait in which no host has it counts. `None` and zero
+    /// state no bound.
     pub timeout: Option<Duration>,
     /// State for the component; the host's own keys win over these.
     pub runtime_state: BTreeMap<String, String>,
@@ -170,14 +171,6 @@ pub enum WhenFull {
 pub struct RunOptions {
     /// Application it runs as; wins over [`SpawnRequest::app_name`].
     pub app_name: Option<String>,
-}
-
-/// The host's own keys in a run's state, unless the request names others.
-const HOST_KEYS: [&str; 3] = ["taskrun.run", "taskrun.run_id", "taskrun.parent_session_id"];
-
-/// The host's own keys in the state of a run.
-pub(crate) fn host_keys(spec: &RunSpec) -> [&str; 3] {
-    spec.envelope_keys.as_ref().map_or(HOST_KEYS, |keys| keys.each_ref().map(String::as_str))
 }
 
 /// Names under which the host puts its own keys into a run's state.

@@ -12,6 +12,7 @@ use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, EndedRun, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule::RESUMES_IN_A_ROW;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, JointOutcome, NewBatch,
@@ -110,15 +111,19 @@ impl Process {
     /// Holds what a claim took against what it should have taken.
     fn check(&self, claim: &Claim, taken: &[Run], mut all: Vec<(usize, Run)>) {
         let mut wrong = Vec::new();
-        let (mut ordinary, mut finalizers) = (0, 0);
+        let (mut ordinary, mut finalizers, mut resumes) = (0, 0, claim.resumes);
         for run in taken {
             let best = match ordinary < claim.limit {
-                true => queue::wanted(&all, claim.now, claim.tree_slots).into_iter().min(),
+                true => queue::next(&all, claim, resumes),
                 false => None,
             };
             let finalizer = queue::finalizer(&all, claim.now);
             match best {
-                Some(Wanted { id, .. }) if id == *run.id() => ordinary += 1,
+                Some(Wanted { id, .. }) if id == *run.id() => {
+                    ordinary += 1;
+                    let goes_on = run.state.epoch > 1;
+                    resumes = if goes_on { resumes % RESUMES_IN_A_ROW + 1 } else { 0 };
+                }
                 None if finalizers < claim.finalizers && finalizer.as_ref() == Some(run.id()) => {
                     finalizers += 1;
                 }

@@ -4,8 +4,11 @@ use std::cmp::Reverse;
 
 use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule::RESUMES_IN_A_ROW;
 use taskrun_journal::status::Status;
+use taskrun_journal::store::Claim;
 use taskrun_journal::time::Timestamp;
 
 /// A run that may be taken; the least of them is to be taken first.
@@ -32,13 +35,41 @@ pub(super) fn wanted(all: &[(usize, Run)], now: Timestamp, tree_slots: u32) -> V
     found
 }
 
+/// The run that is to be taken next after so many in a row that had begun before: of those that never
+/// began where it is the turn of those, and of all otherwise.
+pub(super) fn next(all: &[(usize, Run)], claim: &Claim, resumes: usize) -> Option<Wanted> {
+    let wanted = wanted(all, claim.now, claim.tree_slots);
+    let of = |one: &Wanted| {
+        let run = all.iter().find(|(_, run)| *run.id() == one.id);
+        run.map(|(_, run)| (run.spec.root_run_id.clone(), Pins::of(run)))
+    };
+    let is_behind = |one: &Wanted| {
+        wanted.iter().any(|other| other.lane == Lane::Resume && of(other) == of(one))
+    };
+    let fresh = wanted.iter().filter(|one| one.lane == Lane::Fresh && !is_behind(one)).min();
+    let fresh = fresh.filter(|_| resumes >= RESUMES_IN_A_ROW);
+    fresh.or_else(|| wanted.iter().min()).cloned()
+}
+
 /// The run that waits for its finalizer alone and may be taken next, whatever is held.
 pub(super) fn finalizer(all: &[(usize, Run)], now: Timestamp) -> Option<RunId> {
     let wanted = all
         .iter()
         .filter(|(_, run)| run.status() == Status::Finalizing && lane(all, run, now).is_some());
-    let first = wanted.min_by_key(|(number, run)| (Reverse(run.spec.priority), *number));
+    let first = wanted
+        .min_by_key(|(number, run)| (under_way(all, run), Reverse(run.spec.priority), *number));
     first.map(|(_, run)| run.id().clone())
+}
+
+/// Runs of the owner of a run that are in their finalizers.
+fn under_way(all: &[(usize, Run)], run: &Run) -> usize {
+    let owner = |run: &Run| (run.spec.tenant.clone(), run.spec.owner_user_id.clone());
+    let is_one = |one: &Run| {
+        one.status() == Status::Finalizing
+            && one.state.hold.host().is_some()
+            && owner(one) == owner(run)
+    };
+    all.iter().filter(|(_, one)| is_one(one)).count()
 }
 
 /// Runs of a tree that have a slot.

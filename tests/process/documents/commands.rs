@@ -93,10 +93,24 @@ fn the_page_of_the_command_line_has_every_command_and_every_option() {
     program.build();
     let globals = options(&program, true);
     same(titled("Global options"), &globals, &[]);
+    let of_globals = variables(&program, true);
+    for option in globals.iter().filter_map(|option| option.strip_prefix("--")) {
+        // The page says that of each of them at once.
+        let variable = format!("TASKRUN_{}", option.replace('-', "_").to_uppercase());
+        assert!(of_globals.contains(&variable), "--{option} has not {variable}");
+    }
     let mut known = Vec::new();
     visit(&program, "taskrun", &mut |name, command| {
         known.push(format!("`{name}`"));
-        same(titled(&format!("`{name}`")), &options(command, false), &globals);
+        let section = titled(&format!("`{name}`"));
+        same(section, &options(command, false), &globals);
+        let texts = section.lines.iter().flat_map(|line| code(line));
+        let is_own = |text: &&str| {
+            text.starts_with("TASKRUN_") && !of_globals.iter().any(|name| name == text)
+        };
+        let mut named: Vec<&str> = texts.filter(is_own).collect();
+        named.sort_unstable();
+        assert_eq!(named, variables(command, false), "variables of {name}");
     });
     for section in sections.iter().filter(|section| section.title.starts_with("`taskrun ")) {
         let title = section.title;
@@ -144,6 +158,15 @@ fn options(command: &clap::Command, global: bool) -> Vec<String> {
         short.into_iter().chain(one.get_long().map(|long| format!("--{long}")))
     });
     names.collect()
+}
+
+/// The environment variables of the options of every command, or of a command's own, sorted.
+fn variables(command: &clap::Command, global: bool) -> Vec<String> {
+    let options = command.get_arguments().filter(|one| one.is_global_set() == global);
+    let names = options.filter_map(|one| one.get_env()?.to_str().map(str::to_owned));
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    names
 }
 
 /// A section names all these options and no others but those that every command takes.

@@ -71,18 +71,19 @@ fn errors(policy: &str) -> Vec<PolicyError> {
     Policy::parse(policy, Path::new("taskrun.toml")).err().map_or(Vec::new(), |all| all.errors)
 }
 
-impl Table {
-    /// The keys that the reader of policies knows, as it says them where one is unknown.
-    fn keys(&self) -> Vec<String> {
-        let unknown = "no_such_key";
-        let all = errors(&format!("{}{unknown} = 1\n", self.policy));
-        let is_unknown = |error: &&PolicyError| matches!(&error.kind, PolicyErrorKind::UnknownKey { key, .. } if key == unknown);
-        let told = all.iter().find(is_unknown).map(|error| &error.help);
-        let told = told.unwrap_or_else(|| panic!("{}: {all:#?}", self.policy));
-        let (_, keys) = told.split_once("known keys: ").expect("it says them");
-        keys.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
-    }
+/// The keys that the reader of policies knows in the table with which a policy ends, as it says
+/// them where one is unknown.
+pub(crate) fn known_keys(policy: &str) -> Vec<String> {
+    let unknown = "no_such_key";
+    let all = errors(&format!("{policy}{unknown} = 1\n"));
+    let is_unknown = |error: &&PolicyError| matches!(&error.kind, PolicyErrorKind::UnknownKey { key, .. } if key == unknown);
+    let told = all.iter().find(is_unknown).map(|error| &error.help);
+    let told = told.unwrap_or_else(|| panic!("{policy}: {all:#?}"));
+    let (_, keys) = told.split_once("known keys: ").expect("it says them");
+    keys.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
+}
 
+impl Table {
     /// The least and the greatest value of a key, as the reader says them, if it has such.
     fn bounds(policy: &str, key: &str) -> Option<(String, String)> {
         let all = TOO_LARGE.iter().flat_map(|value| errors(&format!("{policy}{key} = {value}\n")));
@@ -113,7 +114,7 @@ impl Table {
 #[test]
 fn every_key_of_a_policy_has_a_heading_and_no_other_has_one() {
     for table in TABLES {
-        let (page, keys) = (Document::at(table.page), table.keys());
+        let (page, keys) = (Document::at(table.page), known_keys(table.policy));
         let section = table.section(&page);
         let mut headed: Vec<String> = Vec::new();
         for part in section.parts() {
@@ -134,7 +135,7 @@ fn the_bounds_of_a_key_stand_under_its_heading() {
         let page = Document::at(table.page);
         let section = table.section(&page);
         let policy = if table.policy == "[model.x]\n" { REMOTE } else { table.policy };
-        for key in table.keys() {
+        for key in known_keys(table.policy) {
             let Some((least, most)) = Table::bounds(policy, &key) else { continue };
             let title = format!("`{}{key}`", table.prefix);
             let part = section.parts().find(|part| part.title == title).expect("it has a heading");

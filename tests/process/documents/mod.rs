@@ -8,4 +8,5 @@ mod links;
 mod markdown;
 mod policies;
 
+pub(crate) use keys::known_keys;
 pub(crate) use markdown::root;

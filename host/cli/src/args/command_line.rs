@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, Error, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
 
 use super::{Cli, Command, Globals};
 
@@ -12,13 +12,52 @@ impl Cli {
     /// The parser copies the global options to each command that it knows, which takes it longer than
     /// all else. So it is first given only the command whose name stands among the words. A line that
     /// it accepts then means the same to a parser that knows all commands, and any other line is given
-    /// to that one, for its errors and help texts.
+    /// to that one, for its errors and help texts. `taskrun -v help ps` is `taskrun -v ps
+    /// --help`.
     ///
     /// # Errors
     /// Those of [`Parser::try_parse_from`], and help and version where they are asked for.
-    pub fn parse_words(words: Vec<OsString>) -> Result<Self, Error> {
+    pub fn parse_words(mut words: Vec<OsString>) -> Result<Self, Error> {
+        // The parser's own command for this would have all others beneath it once more.
+        let mut asks_help = false;
+        while let Some(at) = place_of_help(&words) {
+            words.remove(at);
+            asks_help = true;
+        }
+        if asks_help {
+            words.push("--help".into());
+        }
         parse_named_command(&words).map_or_else(|| Self::try_parse_from(words), Ok)
     }
+
+    /// The command that these words name, as it is typed: `taskrun agent show`.
+    #[must_use]
+    pub(crate) fn named_in(words: &[OsString]) -> String {
+        let mut all = Self::command();
+        // Those of a command come to be when it is built.
+        all.build();
+        let (mut command, mut named) = (&all, "taskrun".to_owned());
+        for word in words.iter().skip(1) {
+            if let Some(found) = command.find_subcommand(word) {
+                command = found;
+                named = format!("{named} {}", found.get_name());
+            }
+        }
+        named
+    }
+}
+
+/// The place of the word `help` where a command is named, behind global options if there are some.
+fn place_of_help(words: &[OsString]) -> Option<usize> {
+    // Most lines have none, and pay for no parser.
+    words.iter().find(|word| *word == "help")?;
+    let parser = Globals::augment_args(clap::Command::new("taskrun"))
+        .disable_help_subcommand(true)
+        .allow_external_subcommands(true);
+    let matches = parser.try_get_matches_from(words).ok()?;
+    let (_, rest) = matches.subcommand().filter(|(name, _)| *name == "help")?;
+    let rest = rest.get_many::<OsString>("").map_or(0, Iterator::count);
+    words.len().checked_sub(rest + 1)
 }
 
 /// The command line, if a parser accepts it that knows only the command which is named first.
@@ -85,6 +124,52 @@ mod tests {
     }
 
     #[test]
+    fn the_words_name_a_command_whatever_stands_between_them() {
+        for (line, named) in [
+            ("taskrun", "taskrun"),
+            ("taskrun rum worker", "taskrun"),
+            ("taskrun -v run worker ps", "taskrun run"),
+            ("taskrun --config=x agent show worker --nope", "taskrun agent show"),
+            ("taskrun agent shaw", "taskrun agent"),
+        ] {
+            assert_eq!(Cli::named_in(&words(line)), named);
+        }
+    }
+
+    #[test]
+    fn help_is_asked_for_before_the_name_of_a_command_as_well_as_behind_it() {
+        for (line, same) in [
+            ("taskrun help", "taskrun --help"),
+            ("taskrun help run", "taskrun run --help"),
+            ("taskrun help agent show", "taskrun agent show --help"),
+            ("taskrun help rum", "taskrun rum --help"),
+            ("taskrun help help", "taskrun --help"),
+            ("taskrun -v help ps", "taskrun ps --help"),
+            ("taskrun --config help -qo json help agent ls", "taskrun agent ls --help"),
+            ("taskrun --log=help help", "taskrun --help"),
+        ] {
+            let [told, expected] = [line, same].map(|line| {
+                let parsed = Cli::parse_words(words(line));
+                parsed.map_err(|error| error.to_string()).expect_err(line)
+            });
+            assert_eq!(told, expected);
+        }
+    }
+
+    #[test]
+    fn help_that_is_a_value_or_an_argument_asks_for_none() {
+        for (line, place) in [
+            ("taskrun run worker help", None),
+            ("taskrun --owner help ps", None),
+            ("taskrun --owner help help ps", Some(3)),
+            ("taskrun run help", None),
+        ] {
+            assert_eq!(place_of_help(&words(line)), place, "{line}");
+        }
+        assert!(Cli::parse_words(words("taskrun run worker help")).is_ok());
+    }
+
+    #[test]
     fn a_line_that_is_refused_is_refused_by_the_parser_that_knows_all() {
         for line in [
             "taskrun",
@@ -92,7 +177,6 @@ mod tests {
             "taskrun --log ps get r --limit 3",
             "taskrun run",
             "taskrun run --help",
-            "taskrun help run",
             "taskrun --version ps",
             "taskrun ps get",
             "taskrun agent shaw",

@@ -2,6 +2,7 @@
 
 mod chat;
 mod command_line;
+mod consents;
 mod delivery;
 mod exports;
 mod lazy;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use chat::ChatArgs;
+pub(crate) use consents::{ConsentsArgs, ConsentsCommand};
 pub(crate) use exports::{ExportArgs, ReplayArgs};
 pub(crate) use lazy::Lazy;
 pub(crate) use memory::{
@@ -43,8 +45,8 @@ started last, but for those that agents and hosts start.
 
 Exit codes: 0 completed, 1 unexpected, 2 usage, 3 not authorised, 4 denied by policy,
 5 run failed, 6 canceled, 7 the run timed out, 8 blocked and nobody here can answer,
-9 stopped by its budget, 10 store or host unreachable, 11 a replay differs from its record,
-124 the wait timed out, 130 Ctrl-C.
+or ended as `deferred`, 9 stopped by its budget, 10 store or host unreachable,
+11 a replay differs from its record, 124 the wait timed out, 130 Ctrl-C.
 
 Begin with `taskrun demo`.";
 
@@ -190,7 +192,8 @@ pub(crate) enum Command {
     Wait(Lazy<WaitArgs>),
     /// Asks runs and everything beneath them to stop
     ///
-    /// A run that no host executes ends at once; others end when their guest is gone.
+    /// A run that no host executes ends at once, and where its agent has a finalizer once that was
+    /// heard, for up to 5 seconds. Others end when their guest is gone.
     Cancel(Lazy<CancelArgs>),
     /// Pauses runs: nothing more of them begins
     ///
@@ -232,6 +235,11 @@ pub(crate) enum Command {
     /// refused and changes nothing. Without an answer it asks for each in a terminal, and elsewhere
     /// says what is asked.
     Answer(Lazy<AnswerArgs>),
+    /// Lists and revokes consents to tool calls that hold in more than one run
+    ///
+    /// `taskrun answer RUN --accept` gives one with --for-session or --always, and --decline a
+    /// refusal.
+    Consents(Lazy<ConsentsArgs>),
     /// The outcomes of background runs, and who is told of them
     ///
     /// When a run that another one started ends and nobody waited for it, the nearest open run above

@@ -58,12 +58,18 @@ pub(super) fn components_kept(text: &str) -> Result<Duration, String> {
 
 /// Reads `key=value`.
 pub(super) fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => {
-            Ok((key.trim().to_owned(), value.to_owned()))
-        }
-        Some(_) | None => Err("write a label as key=value".to_owned()),
-    }
+    key_and_value(text).ok_or_else(|| "write a label as key=value".to_owned())
+}
+
+/// The same of what is no label.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    key_and_value(text).ok_or_else(|| "write it as key=value".to_owned())
+}
+
+fn key_and_value(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once('=')?;
+    let key = key.trim();
+    (!key.is_empty()).then(|| (key.to_owned(), value.to_owned()))
 }
 
 /// `key=value` of a question to the policy.
@@ -289,5 +295,7 @@ mod tests {
         assert_eq!(label("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
         assert!(label("=b").is_err());
         assert!(label("a").is_err());
+        assert_eq!(pair("a= b"), Ok(("a".to_owned(), " b".to_owned())));
+        assert!(pair(" =b").is_err());
     }
 }

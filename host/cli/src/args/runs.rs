@@ -14,7 +14,7 @@ use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReas
 use super::delivery::delivery;
 use super::exports::RecordingArgs;
 use super::parse::{
-    Budget, Since, answers, budget, duration, label, since, some_text, tool_timeout, tree,
+    Budget, Since, answers, budget, duration, label, pair, since, some_text, tool_timeout, tree,
 };
 
 /// Arguments of `run`.
@@ -36,6 +36,17 @@ pub(crate) struct RunArgs {
     /// Key and value to find the run by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
+    /// Key and value that are shown with the run; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub metadata: Vec<(String, String)>,
+    /// Key and text that the components of the run, and of the runs that it starts, find in its
+    /// context (`envelope`); may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub state: Vec<(String, String)>,
+    /// Message of the person who asks, which stands before the task; `-` reads it from stdin,
+    /// `@FILE` from a file; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub context: Vec<String>,
     /// Running time that the run may take: what it waits in the queue, for answers, for other runs, until
     /// a wake-up, for a provider that wants a pause, or while it is paused does not count
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -47,8 +58,8 @@ pub(crate) struct RunArgs {
     /// [default: 5m]; with --idempotency-key, of the run with that key
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, value_parser = duration)]
     pub reuse: Option<Option<Duration>>,
-    /// Run beneath which this one stands: it is canceled with it, and belongs to its owner and
-    /// session unless others are named
+    /// Run beneath which this one stands: it is canceled with it, and belongs to its owner, session
+    /// and application unless others are named
     #[arg(long, value_name = "RUN")]
     pub parent: Option<String>,
     /// Cancels the run when the one beneath which it stands ends, however that ends
@@ -58,6 +69,10 @@ pub(crate) struct RunArgs {
     /// _; free again when the run has ended
     #[arg(long)]
     pub name: Option<String>,
+    /// Application to which the run, and the runs that it starts, belong: it is told nothing of
+    /// earlier runs of its session that belong to another
+    #[arg(long, value_name = "NAME", value_parser = some_text)]
+    pub app: Option<String>,
     /// The only function that the run and all beneath it may call, or `TOOL/*`; may be repeated
     #[arg(long = "only-tool", value_name = "TOOL/FUNCTION")]
     pub only_tools: Vec<String>,
@@ -127,16 +142,19 @@ pub(crate) struct RunArgs {
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,
-    /// Has what is asked answered by: `inbox` (people), `refuse` or `refuse:WHY` (the host, by refusing),
-    /// `fixed:TEXT` (the host, with this text, which is no consent) [default: that of --parent, or
-    /// inbox]
+    /// Has what is asked answered by: `inbox` (people), `refuse` or `refuse:WHY` (the host, by
+    /// refusing), `fixed:TEXT` (the host, with this text, which is no consent) [default: that of
+    /// --parent; of a run with --autonomous that no terminal follows, `answers` of its agent, or
+    /// nobody; else inbox]
     #[arg(long, value_name = "WHO", value_parser = answers)]
     pub answers: Option<Answers>,
     /// Nobody answers: refuses the run if its rules, or those above it, ask somebody
     #[arg(long, conflicts_with = "answers")]
     pub unattended: bool,
     /// Leaves the task to the next heartbeat of the agent, and prints the id
-    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images", "autonomous"])]
+    #[arg(long, conflicts_with_all = [
+        "wait", "timeout", "serial", "no_queue", "images", "autonomous", "state", "context",
+    ])]
     pub heartbeat: bool,
     /// The file of the run
     #[command(flatten)]
@@ -187,6 +205,12 @@ pub(crate) struct PsArgs {
     /// Only runs with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
+    /// Only runs that this one started
+    #[arg(long, value_name = "RUN")]
+    pub parent: Option<String>,
+    /// Only runs that were asked for from this application
+    #[arg(long, value_name = "NAME", value_parser = some_text)]
+    pub app: Option<String>,
     /// Only runs accepted since then: 1h, or a time
     #[arg(long, value_name = "WHEN", value_parser = since)]
     pub since: Option<Since>,

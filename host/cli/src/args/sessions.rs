@@ -68,6 +68,16 @@ pub(crate) struct AnswerArgs {
     #[arg(long)]
     pub decline: bool,
     /// Says the same for all further calls of the same function in the run
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["for_session", "always"])]
     pub for_run: bool,
+    /// Says the same for calls of the function in all runs of the agent in the session of the run
+    #[arg(long, conflicts_with = "always")]
+    pub for_session: bool,
+    /// Says the same for calls of the function in all runs of the agent
+    #[arg(long)]
+    pub always: bool,
+    /// The time after which what is said with --for-session or --always is over, at most 3650d
+    /// [default: 90d with --always]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub expires: Option<Duration>,
 }

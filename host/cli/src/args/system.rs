@@ -177,6 +177,9 @@ pub(crate) struct ToolCallArgs {
     /// The agent whose grants it has [default: the only agent that may call the function]
     #[arg(long)]
     pub agent: Option<String>,
+    /// Consents to the call where the rules of the agent ask a person
+    #[arg(long)]
+    pub accept: bool,
 }
 
 /// Arguments of `inspect`.

@@ -171,7 +171,8 @@ pub(super) fn tell(context: &Context, name: &str, error: Option<&Failure>, note:
             context.printer.line(format!("{} {name}{note}", with(GOOD, "✓")));
         }
         (OutputFormat::Table, Some(failure)) => {
-            context.printer.line(format!("{} {name}\n{}", with(BAD, "✗"), failure.text()));
+            let text = context.printer.complete(Box::new(failure.clone())).text();
+            context.printer.line(format!("{} {name}\n{text}", with(BAD, "✗")));
         }
         (OutputFormat::Name, None) => context.printer.line(name),
         (OutputFormat::Name | OutputFormat::Json | OutputFormat::Ndjson, _) => {}

@@ -14,7 +14,7 @@ use taskrun_policy::{
     Pattern, Verdict,
 };
 use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, RetryOn, Upgrade};
-use taskrun_runtime::{ImportClass, Inspection, Loader};
+use taskrun_runtime::{Inspection, Loader};
 
 use super::agent::load;
 use super::inspect::import_lines;
@@ -180,22 +180,14 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
 }
 
 fn part(name: &str, path: &str, inspection: &Inspection) -> Part {
-    let asks = inspection.imports.iter().filter_map(|import| match import.class {
-        ImportClass::Capability(capability) => Some(capability),
-        ImportClass::Types
-        | ImportClass::Always
-        | ImportClass::Agents
-        | ImportClass::WasiInert
-        | ImportClass::Sockets
-        | ImportClass::Unknown => None,
-    });
+    let asks = inspection.imports.iter().flat_map(|import| import.class.capabilities());
     Part {
         name: name.to_owned(),
         path: path.to_owned(),
         digest: inspection.digest.clone(),
         size: inspection.size,
         imports: import_lines(inspection),
-        asks: asks.collect(),
+        asks: asks.copied().collect(),
     }
 }
 
@@ -251,27 +243,44 @@ fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Ca
 }
 
 fn limits(limits: &Limits) -> BTreeMap<&'static str, String> {
+    let Limits {
+        memory_bytes,
+        call,
+        step,
+        last_step,
+        grace,
+        tool_calls,
+        turn_calls,
+        tool_failures,
+        result_bytes,
+        log_bytes,
+        table_elements,
+        host_calls,
+        host_call_bytes,
+        events,
+        journal_bytes,
+        write_bytes,
+        new_files,
+    } = limits;
     let mut all = BTreeMap::from([
-        ("memory", human::bytes(limits.memory_bytes)),
-        ("call", human::duration(limits.call)),
-        ("step", human::duration(limits.step)),
-        ("grace", human::duration(limits.grace)),
-        ("result", human::bytes(limits.result_bytes)),
-        ("log", human::bytes(limits.log_bytes)),
-        ("table_elements", limits.table_elements.to_string()),
-        ("host_calls", limits.host_calls.to_string()),
-        ("host_call_bytes", human::bytes(limits.host_call_bytes)),
-        ("events", limits.events.to_string()),
-        ("write", human::bytes(limits.write_bytes)),
-        ("new_files", limits.new_files.to_string()),
+        ("memory", human::bytes(*memory_bytes)),
+        ("call", human::duration(*call)),
+        ("step", human::duration(*step)),
+        ("grace", human::duration(*grace)),
+        ("tool_failures", tool_failures.to_string()),
+        ("result", human::bytes(*result_bytes)),
+        ("log", human::bytes(*log_bytes)),
+        ("table_elements", table_elements.to_string()),
+        ("host_calls", host_calls.to_string()),
+        ("host_call_bytes", human::bytes(*host_call_bytes)),
+        ("events", events.to_string()),
+        ("journal", human::bytes(*journal_bytes)),
+        ("write", human::bytes(*write_bytes)),
+        ("new_files", new_files.to_string()),
     ]);
-    if let Some(time) = limits.last_step {
-        all.insert("last_step", human::duration(time));
-    }
-    if let Some(calls) = limits.tool_calls {
-        all.insert("tool_calls", calls.to_string());
-        all.insert("journal", human::bytes(limits.journal_bytes));
-    }
+    all.extend(last_step.map(|time| ("last_step", human::duration(time))));
+    all.extend(tool_calls.map(|calls| ("tool_calls", calls.to_string())));
+    all.extend(turn_calls.map(|calls| ("turn_calls", calls.to_string())));
     all
 }
 

@@ -1,14 +1,17 @@
 //! `taskrun answer`.
 
+mod lasting;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
 use taskrun::controller::{Client, Controller};
+use taskrun::error::ControllerError;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{
-    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalResult, Item, Question,
+    ANSWER_BYTES_MAX, Answer, AnswerRefusal, AwaitItem, ExternalResult, Item, Question,
 };
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
@@ -23,6 +26,7 @@ use crate::follow::supervisor_at_hand;
 use crate::output::escape::{escaped_line, indented};
 use crate::output::{GOES_ON, run_object, status_text};
 use crate::resolve::resolve_asking;
+use crate::shell;
 use crate::terminal::discard_typed;
 
 pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
@@ -31,7 +35,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let run = resolve_asking(context, &client, &args.run).await?;
     let asked = client.asks(run.id().as_str()).await?;
     if is_form(context, args) && !asked.is_empty() {
-        let answered = fill(&client, run, &asked).await?;
+        let answered = fill(context, &client, run, &asked).await?;
         print(context, &controller, &answered).await?;
         supervisor_at_hand(context, &controller, &storage).find_host(&answered).await?;
         return Ok(Exit::Completed);
@@ -45,14 +49,25 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let answered = match item {
         Some(item) if words.item.is_some() || asked.len() == 1 => {
             let given = given(args, words.answer, item);
-            let answer = given.map_err(|failure| explained(failure, &run, item))?;
+            let answer = given.map_err(|failure| explained(failure, &run, item, &asked))?;
             // The answer may have come from a pipe, and the run asked something else meanwhile.
+            if let Some(request) = lasting::request(args, &run)? {
+                let answered = client.consent(id, item, request).await;
+                let answered = answered.map_err(|error| refusal_of(error, run.id()))?;
+                print(context, &controller, &answered.run).await?;
+                let mut hosts = supervisor_at_hand(context, &controller, &storage);
+                hosts.find_host(&answered.run).await?;
+                return lasting::tell(context, answered);
+            }
             client.answer_shown(id, item, answer).await
         }
         // The controller says why not.
         Some(_) | None => client.answer(id, words.item, Answer::Text(words.answer.join(" "))).await,
     };
-    let run = answered.map_err(|error| refusal_of(error, run.id()))?;
+    let run = answered.map_err(|error| match is_unquoted(&words, &error, &asked) {
+        true => unquoted(error, run.id()),
+        false => refusal_of(error, run.id()),
+    })?;
     print(context, &controller, &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
@@ -61,6 +76,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
 /// True if a person sits at a terminal and gave no answer: then every question is asked there.
 fn is_form(context: &Context, args: &AnswerArgs) -> bool {
     let no_answer = args.words.is_empty() && !args.accept && !args.decline;
+    let no_answer = no_answer && !lasting::is_widened(args) && args.expires.is_none();
     no_answer && can_ask(context)
 }
 
@@ -77,24 +93,41 @@ pub(super) fn can_ask(context: &Context) -> bool {
 
 /// Asks for everything, in order, and gives each answer at once: what was typed is not lost when
 /// the rest is left for later.
-async fn fill(client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
+async fn fill(context: &Context, client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
     for item in asked {
-        let Some(answer) = typed(run.id(), item).await? else { break };
+        let command = context.printer.command(&from_file(run.id(), item));
+        let Some(answer) = typed(command, item).await? else { break };
         let id = run.id().to_string();
         run = client.answer_shown(&id, item, answer).await?;
     }
     Ok(run)
 }
 
-/// The command that gives a run an answer of any length.
+/// The command that gives a run an answer of any length; where nobody could paste the id of the item,
+/// the one that shows it.
 pub(super) fn from_file(run: &RunId, item: &Item) -> String {
-    format!("taskrun answer {run} {} @FILE", item.id())
+    answering(run, Some(item), "@FILE").unwrap_or_else(|| "taskrun inbox -o json".to_owned())
 }
 
-/// The answer to an item of a run that a person types at the terminal; `None` at the end of the
-/// input.
-pub(super) async fn typed(run: &RunId, item: &Item) -> Outcome<Option<Answer>> {
-    let (command, item) = (from_file(run, item), item.clone());
+/// The command that answers an item of a run so, or the only one that it asks. Ids are those of guests
+/// and of models: `None` for one that nobody could paste.
+fn answering(run: &RunId, item: Option<&Item>, answer: &str) -> Option<String> {
+    let Some(id) = item.map(Item::id) else {
+        return Some(format!("taskrun answer {run} {answer}"));
+    };
+    let word = shell::word(id)?;
+    Some(match (id.starts_with('-'), answer.starts_with("--")) {
+        (false, _) => format!("taskrun answer {run} {word} {answer}"),
+        // An option does not stand behind `--`.
+        (true, true) => format!("taskrun answer {run} {answer} -- {word}"),
+        (true, false) => format!("taskrun answer {run} -- {word} {answer}"),
+    })
+}
+
+/// The answer to an item that a person types at the terminal; `None` at the end of the input. The
+/// command is one that takes an answer of any length.
+pub(super) async fn typed(command: String, item: &Item) -> Outcome<Option<Answer>> {
+    let item = item.clone();
     // Somebody types: the runtime has other things to do meanwhile, and says so on stderr, which is
     // not locked for that.
     let typed = tokio::task::spawn_blocking(move || {
@@ -135,12 +168,10 @@ impl<'a> AnswerWords<'a> {
 
 /// The answer that the words are to this item.
 fn given(args: &AnswerArgs, words: &[String], item: &Item) -> Outcome<Answer> {
-    if args.for_run && !(args.accept || args.decline) {
-        return Err(unreadable("--for-run is for --accept and --decline", item));
-    }
+    lasting::check(args, item)?;
     if args.accept || args.decline {
         return match words {
-            [] if args.for_run => Ok(Answer::ConfirmedForRun(args.accept)),
+            [] if lasting::is_widened(args) => Ok(Answer::ConfirmedForRun(args.accept)),
             [] => Ok(Answer::Confirmed(args.accept)),
             [..] => Err(unreadable("an answer is given twice", item)),
         };
@@ -264,25 +295,40 @@ fn unreadable(message: &str, item: &Item) -> Box<Failure> {
     failure
 }
 
-/// The same about the run that asks, with the command that answers it.
-fn explained(failure: Box<Failure>, run: &Run, item: &Item) -> Box<Failure> {
-    let (run, id) = (run.id(), item.id());
-    let failure = failure.about(run);
+/// The same about the run that asks, with the command that answers it. The item is named where the run
+/// asks others, too, and a call always: nobody consents to another one by a command of before.
+fn explained(failure: Box<Failure>, run: &Run, item: &Item, asked: &[Item]) -> Box<Failure> {
+    let failure = failure.about(run.id());
     if failure.hint.is_some() {
         return failure;
     }
-    failure.hint(match &item.what {
-        AwaitItem::Clarification { .. } => format!("`taskrun answer {run} {id} TEXT`"),
-        AwaitItem::Questions { .. } => {
-            format!("`taskrun answer {run} {id} QUESTION=OPTION ...`, or a JSON object in `@FILE`")
-        }
-        AwaitItem::ExternalTools { .. } => {
-            format!("`taskrun answer {run} {id} @FILE` with a JSON object: a result for each call")
-        }
-        AwaitItem::Confirmation { .. } => {
-            format!("`taskrun answer {run} {id} --accept`, or --decline")
-        }
+    let (answer, more) = match &item.what {
+        AwaitItem::Clarification { .. } => ("TEXT", ""),
+        AwaitItem::Questions { .. } => ("QUESTION=OPTION ...", ", or a JSON object in `@FILE`"),
+        AwaitItem::ExternalTools { .. } => ("@FILE", " with a JSON object: a result for each call"),
+        AwaitItem::Confirmation { .. } => ("--accept", ", or --decline"),
+    };
+    let is_call = matches!(item.what, AwaitItem::Confirmation { .. });
+    let named = Some(item).filter(|_| is_call || asked.len() > 1);
+    failure.hint(match answering(run.id(), named, answer) {
+        Some(command) => format!("`{command}`{more}"),
+        None => "see `taskrun inbox`; with `-o json` it shows the id of what is asked".to_owned(),
     })
+}
+
+/// True if the first of several words was taken for the name of an item, and is most likely the
+/// beginning of the answer to the only one.
+fn is_unquoted(words: &AnswerWords<'_>, error: &ControllerError, asked: &[Item]) -> bool {
+    let unknown = AnswerRefusal::UnknownItem;
+    let is_unknown = matches!(error, ControllerError::NotAwaitable { why, .. } if *why == unknown);
+    is_unknown && asked.len() == 1 && words.item.is_some() && !words.answer.is_empty()
+}
+
+fn unquoted(error: ControllerError, run: &RunId) -> Box<Failure> {
+    refusal_of(error, run).hint(format!(
+        "put an answer of several words in quotes, `taskrun answer {run} \"TEXT\"`, or see what is \
+         asked, and under which names, with `taskrun inbox`"
+    ))
 }
 
 /// The whole question. Whatever a guest says of it stands to the right of what the program says.

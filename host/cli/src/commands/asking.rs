@@ -10,7 +10,7 @@ use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_runtime::needs_answer;
 
-use super::answer::{can_ask, typed};
+use super::answer::{can_ask, from_file, typed};
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::follow::{CtrlC, Follow, FollowEnd, Lines, Notes, Screen};
@@ -82,7 +82,8 @@ async fn ask(context: &Context, client: Client, run: &Run) -> Outcome<bool> {
     let id = run.id().as_str();
     let items = asked(&client, id).await?;
     for item in &items {
-        let Some(answer) = typed(run.id(), item).await? else {
+        let command = context.printer.command(&from_file(run.id(), item));
+        let Some(answer) = typed(command, item).await? else {
             // What is said next does not stand behind the prompt.
             context.printer.say("");
             return Ok(false);

@@ -55,11 +55,7 @@ impl<'a> Refusals<'a> {
             self.first = Some(failure);
             return;
         }
-        let printer = &self.context.printer;
-        printer.say(failure.text());
-        if !printer.talks_to_terminal() {
-            printer.say(failure.json());
-        }
+        self.context.printer.tell_failure(failure, true);
     }
 
     /// The end of the command.

@@ -16,7 +16,8 @@ use taskrun_journal::store::{PresentHost, StoreError};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, check_engine,
-    check_models, check_native_code, check_store, instances_for, repair_store,
+    check_models, check_native_code, check_store, guest_memory_default, instances_for,
+    repair_store, tenant_memory_default,
 };
 
 use self::hosts::HostRow;
@@ -34,6 +35,10 @@ use crate::paths::shown;
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
 /// tool calls.
 const INSTANCES_ENOUGH: u32 = 256;
+/// Fewer bytes for the guests of a tenant than that are worth a word: eight take them, by their
+/// usual limit.
+const MEMORY_ENOUGH: u64 = 496 << 20;
+
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,7 +88,7 @@ struct Report {
 
 pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     let mut checks =
-        vec![Check::new("version", Health::Good, version(&context.program)), mappings()];
+        vec![Check::new("version", Health::Good, version(&context.program)), mappings(), memory()];
     checks.push(smoke(context).await);
     let policy = policy(context, &mut checks);
     checks.extend(policy.as_ref().and_then(models));
@@ -130,6 +135,21 @@ fn mappings() -> Check {
     } else {
         Check::new("mappings", Health::Bad, detail).hint("raise it: sysctl vm.max_map_count=65530")
     }
+}
+
+/// Says how much memory all guests of a host have together, and those of a tenant.
+fn memory() -> Check {
+    let (all, tenant) = (guest_memory_default(), tenant_memory_default());
+    let detail = format!(
+        "all guests of a host have {} of memory together; those of one tenant, beside 2 MiB each, {}",
+        human::bytes(all),
+        human::bytes(tenant)
+    );
+    if tenant >= MEMORY_ENOUGH {
+        return Check::new("memory", Health::Good, detail);
+    }
+    Check::new("memory", Health::Note, detail)
+        .hint("give the host more: where guests want more than that, calls wait or are stopped")
 }
 
 /// Loads a tool that is part of this program and asks it what it can do.
@@ -332,8 +352,11 @@ async fn repaired(dir: &Path, format: JournalFormat) -> Check {
     Check::new("repair", health, lines.join("\n"))
 }
 
-fn print(context: &Context, hosts: Vec<PresentHost>, checks: Vec<Check>) {
+fn print(context: &Context, hosts: Vec<PresentHost>, mut checks: Vec<Check>) {
     let printer = &context.printer;
+    for check in &mut checks {
+        check.hint = check.hint.take().map(|hint| printer.completed(&hint));
+    }
     match printer.format() {
         OutputFormat::Table => checks.iter().for_each(|check| printer.line(text(check))),
         OutputFormat::Json => printer.json(&versioned(Report {

@@ -23,7 +23,7 @@ pub(super) const DETAIL_CHARS_MAX: usize = 160;
 pub(crate) fn event_line(recorded: &EventRecord, accepted: Timestamp) -> String {
     let after = recorded.at.since(accepted);
     let offset = format!("+{}.{:03}s", after.as_secs(), after.subsec_millis());
-    let detail = excerpt(&shown_in(&detail(&recorded.event)), DETAIL_CHARS_MAX);
+    let detail = excerpt(&detail(&recorded.event), DETAIL_CHARS_MAX);
     let position = with(DIM, &format!("{:>5} {offset:>10}", recorded.seq));
     let line = format!("{position}  {:<20}  {detail}", recorded.event.kind());
     line.trim_end().to_owned()
@@ -124,14 +124,18 @@ pub(super) fn detail(event: &Event) -> String {
             format!("{item} by {who}: {}", answer_text(answer))
         }
         Event::PolicyDecision { subject, rule, decided: Some(decided), .. } => {
-            format!("{subject}: {decided} ({rule})")
+            format!("{subject}: {decided} ({})", shown_in(rule))
         }
         Event::PolicyDecision { capability, subject, rule, decided: None, told: _ } => {
-            format!("{capability} {subject}: {rule}")
+            format!("{capability} {subject}: {}", shown_in(rule))
         }
-        Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
+        Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run, consent } => {
             let word = if *approved { "approved" } else { "declined" };
-            let scope = if *for_run { ", for the run" } else { "" };
+            let scope = match consent {
+                Some(number) => format!(", consent {number}"),
+                None if *for_run => ", for the run".to_owned(),
+                None => String::new(),
+            };
             format!("{name} ({tool_call_id}) {word} by {decided_by}{scope}")
         }
         Event::Log { level, source, message, .. } => {

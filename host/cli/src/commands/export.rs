@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, store_failure};
 use crate::output::{human, versioned};
 use crate::resolve::resolve;
+use crate::shell;
 
 #[derive(Serialize)]
 struct Exported<'a> {
@@ -72,10 +73,11 @@ pub(super) async fn record(
 ) -> Outcome {
     let run = context.client(controller).get(id.as_str()).await?;
     if !run.status().is_terminal() {
-        let shown = file.display();
-        context.printer.talk(format!(
-            "{id} has not ended; `taskrun export {id} {shown}` writes it into the file when it has"
-        ));
+        let into = shell::path(file, "FILE");
+        let text = format!(
+            "{id} has not ended; `taskrun export {id} {into}` writes it into the file when it has"
+        );
+        context.printer.advise(&text);
         return outcome;
     }
     match write(context, storage, &run, file).await {

@@ -307,6 +307,8 @@ mod tests {
             tool_name: "t/f".to_owned(),
             tool_call_id: "1".to_owned(),
             payload: "{}".to_owned(),
+            digest: None,
+            policy: None,
         }
     }
 

@@ -60,6 +60,9 @@ struct Report {
     components: RemovedKeptView,
     policies: RemovedKeptView,
     native: RemovedKeptView,
+    /// Consents that were over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consents: Option<u64>,
 }
 
 pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
@@ -75,7 +78,10 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let now = context.now();
     let before = Timestamp(now.0.saturating_sub(millis(args.older_than)));
-    let removed = context.client(&controller).gc(before, args.dry_run).await?;
+    let client = context.client(&controller);
+    let removed = client.gc(before, args.dry_run).await?;
+    let consents = client.remove_consents(before, args.dry_run).await?;
+    let consents = Some(consents).filter(|count| *count > 0);
     let removal = KeptRemoval {
         older_than: args.components_older_than.unwrap_or_else(|| {
             policy.as_ref().map_or(COMPONENTS_KEPT_DEFAULT, |policy| policy.components_kept)
@@ -95,6 +101,7 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
             components: amounts.components.into(),
             policies: amounts.policies.into(),
             native: amounts.native.into(),
+            consents,
         })
     };
     match printer.format() {
@@ -103,6 +110,10 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
             printer.line(format!("{did} {}", removed_text(&removed)));
             printer.line(format!("{did} {}", kept_text(&amounts)));
             printer.line(format!("{did} {}", native_text(amounts.native)));
+            if let Some(count) = consents {
+                let consents = human::count(count, "consent");
+                printer.line(format!("{did} {consents} that were over"));
+            }
         }
         OutputFormat::Json => printer.json(&report()),
         OutputFormat::Ndjson => printer.json_line(&report()),

@@ -1,6 +1,7 @@
 //! `taskrun get`.
 
 use serde::Serialize;
+use taskrun_journal::message::Labels;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_runtime::{agent_loads, awaited_loads};
 
@@ -17,6 +18,8 @@ use crate::resolve::resolve;
 struct Shown<'a, T> {
     #[serde(flatten)]
     run: T,
+    #[serde(skip_serializing_if = "Labels::is_empty")]
+    runtime_state: Labels,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_change: Option<&'a AgentChange>,
 }
@@ -51,32 +54,33 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let children = controller.children(&run).await?;
     let change = AgentChange::of(context, &storage, &run).await;
     let agent_change = change.as_ref();
+    let runtime_state = run.spec.given_state();
     if args.calls {
         let snapshot = context.client(&controller).snapshot(run.id().as_str()).await?;
         if printer.format() == OutputFormat::Table {
             printer.line(run_details(&run, children, context.now()));
             printer.line(snapshot_details(&snapshot));
         } else {
-            print(printer, &run, &Shown { run: snapshot, agent_change });
+            print(printer, &run, &Shown { run: snapshot, runtime_state, agent_change });
         }
     } else if printer.format() == OutputFormat::Table {
         printer.line(run_details(&run, children, context.now()));
     } else {
         let shown = RunView::with_children(&run, children);
-        print(printer, &run, &Shown { run: shown, agent_change });
+        print(printer, &run, &Shown { run: shown, runtime_state, agent_change });
     }
     let hosts = storage.hosts.hosts().await?;
     let loads = agent_loads(&context.data_dir()?, &hosts);
     if let Some(change) = &change {
-        printer.talk(change.text(&run));
+        printer.advise(&change.text(&run));
     }
     for load in awaited_loads(&loads, std::slice::from_ref(&run)) {
-        printer.talk(load_text(load, context.now()));
+        printer.talk(load_text(load, context.now(), printer));
     }
     let now = context.now();
     let is_executed = hosts.iter().any(|host| host.executes(&run.spec));
     if let Some(due) = due_later(&run, now).filter(|_| !is_executed) {
-        printer.talk(due_without_host(run.id(), due, now));
+        printer.advise(&due_without_host(run.id(), due, now));
     }
     Ok(Exit::Completed)
 }

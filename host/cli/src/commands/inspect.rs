@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
+use taskrun_policy::toml_string;
 use taskrun_runtime::{CheckError, ImportClass, ImportInfo, Inspection, Kind, inspect_component};
 
 use crate::args::{InspectArgs, OutputFormat};
@@ -113,7 +114,7 @@ pub(super) fn import_lines(inspection: &Inspection) -> Vec<String> {
     let mut by_class: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for import in &inspection.imports {
         let is_refused = import.is_refused_to(inspection.kind);
-        let rank = if is_refused { 0 } else { rank(import.class) };
+        let rank = if is_refused { 0 } else { rank(class_in(import, inspection.kind)) };
         let class = (rank, class_of(import, inspection.kind));
         by_class.entry(class).or_default().push(short(&import.interface));
     }
@@ -123,18 +124,28 @@ pub(super) fn import_lines(inspection: &Inspection) -> Vec<String> {
         .collect()
 }
 
+/// The class of an import in a component of a kind: no rule gives files to a policy.
+fn class_in(import: &ImportInfo, kind: Kind) -> ImportClass {
+    if import.class == ImportClass::WasiFiles && kind == Kind::Policy {
+        return ImportClass::WasiInert;
+    }
+    import.class
+}
+
 /// The words for what it takes to have an import in a component of a kind.
 fn class_of(import: &ImportInfo, kind: Kind) -> String {
-    match import.class {
+    let class = class_in(import, kind);
+    match class {
         // These words say it already.
-        ImportClass::Sockets | ImportClass::Unknown => import.class.to_string(),
+        ImportClass::Sockets | ImportClass::Unknown => class.to_string(),
         ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
         | ImportClass::Capability(_)
+        | ImportClass::WasiFiles
         | ImportClass::WasiInert => match import.is_refused_to(kind) {
             true => format!("refused to this {kind}"),
-            false => import.class.to_string(),
+            false => class.to_string(),
         },
     }
 }
@@ -150,10 +161,11 @@ fn rank(class: ImportClass) -> u8 {
     match class {
         ImportClass::Sockets | ImportClass::Unknown => 0,
         ImportClass::Capability(_) => 1,
-        ImportClass::Agents => 2,
-        ImportClass::Always => 3,
-        ImportClass::WasiInert => 4,
-        ImportClass::Types => 5,
+        ImportClass::WasiFiles => 2,
+        ImportClass::Agents => 3,
+        ImportClass::Always => 4,
+        ImportClass::WasiInert => 5,
+        ImportClass::Types => 6,
     }
 }
 
@@ -164,16 +176,17 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
     }
     let mut rules: Vec<&str> = Vec::new();
     for import in &inspection.imports {
-        if let ImportClass::Capability(capability) = import.class {
+        // With files through WASI alone it is to read some; writing is for who wants that, too.
+        if let Some(capability) = import.class.capabilities().first() {
             let rule = capability.grant_rule();
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
         }
     }
-    let quoted: Vec<String> = rules.iter().map(|rule| format!("{rule:?}")).collect();
+    let quoted: Vec<String> = rules.iter().map(|rule| toml_string(rule)).collect();
     let allow = (!rules.is_empty()).then(|| format!("allow = [{}]", quoted.join(", ")));
-    let component = format!("component = {path:?}");
+    let component = format!("component = {}", toml_string(path));
     let mut lines = match inspection.kind {
         Kind::Agent => vec!["[agent.NAME]".to_owned(), component],
         Kind::Tool => {

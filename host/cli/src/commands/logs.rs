@@ -54,7 +54,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
         return follow(context, (controller, storage), &run, head, show).await;
     }
     if lines.is_empty() {
-        printer.talk(format!(
+        printer.advise(&format!(
             "the run has no log lines; what it did is in `taskrun events {}`",
             run.id()
         ));

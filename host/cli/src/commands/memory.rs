@@ -18,6 +18,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
 use crate::output::{human, table, versioned};
+use crate::shell;
 
 #[derive(Serialize)]
 struct FactView<'a> {
@@ -168,7 +169,10 @@ fn print(context: &Context, place: &MemoryTarget, facts: &[Fact], next_after: Op
             let rows = facts.iter().map(row).collect();
             printer.line(table(&["KEY", "AGE", "TEXT"], rows, printer.width()));
             if let Some(next) = next_after {
-                printer.talk(format!("more with --after {:?}", escaped_line(next)));
+                printer.talk(match shell::word(next) {
+                    Some(_) => format!("more with {}", shell::option("--after", next, "KEY")),
+                    None => "more with --after and `next_after` of `-o json`".to_owned(),
+                });
             }
         }
         OutputFormat::Json => {

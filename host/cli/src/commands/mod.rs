@@ -1,5 +1,6 @@
 //! One file for each command.
 
+mod accepted;
 mod adopt;
 mod agent;
 mod agent_change;
@@ -12,6 +13,8 @@ mod asking;
 mod cancel;
 mod changes;
 pub(crate) mod chat;
+mod consents;
+mod context_messages;
 mod continuation;
 mod doctor;
 pub(crate) mod event_line;
@@ -72,6 +75,7 @@ pub(crate) fn is_brief(context: &Context, command: &Command) -> bool {
         | Command::Inject(_)
         | Command::Wake(_)
         | Command::Inbox(_)
+        | Command::Consents(_)
         | Command::Outbox(_)
         | Command::Memory(_) => true,
         // Some of these wait for runs, for people, models, components or the disk, and the others are
@@ -126,6 +130,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Top => crate::top::top(context).await,
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
+        Command::Consents(args) => consents::consents(context, &args).await,
         Command::Outbox(command) => outbox::outbox(context, &command).await,
         Command::Session(command) => session::session(context, &command).await,
         Command::Memory(command) => memory::memory(context, &command).await,

@@ -3,9 +3,9 @@
 use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest, SpawnOutcome};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
+use super::accepted::print_accepted;
 use super::changes::{Change, Refusals, print};
 use super::continuation::{Begin, TotalBounds, continue_run};
-use super::run::print_accepted;
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use taskrun_journal::store::{Host, PresentHost};
-use taskrun_runtime::{Loader, Storage, policies_in_force};
+use taskrun_runtime::{Loader, Storage, check_keeping, policies_in_force};
 use tokio::time::{Instant, sleep};
 
 use super::policy_check::{Checked, look};
@@ -13,7 +13,7 @@ use super::policy_show::{HostView, OwnPolicy, views};
 use crate::args::{ApplyArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, loader_failure};
 use crate::output::versioned;
 use crate::paths::shown;
 use crate::signals::Interrupts;
@@ -55,6 +55,8 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
     }
     let (mut hosts, mut behind, mut revision) = (Vec::new(), Vec::new(), None);
     if context.data_dir()?.is_dir() {
+        // A policy that is in force, and under which no run is accepted, would be of no use.
+        check_keeping(&context.data_dir()?).map_err(|error| loader_failure(&error))?;
         let storage = context.existing_storage()?;
         revision = Some(storage.apply(loader.policy(), context.now()).await?.number);
         (hosts, behind) = in_force(context, (&storage, &loader), timeout).await?;

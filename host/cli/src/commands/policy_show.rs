@@ -220,7 +220,7 @@ pub(super) fn tell_other_hosts(
     if told.iter().find_map(digest).is_some_and(|digest| digest == own) {
         return Ok(());
     }
-    context.printer.talk(format!(
+    context.printer.advise(&format!(
         "process {} may execute it, under {}, whose rules bind it, too; see `taskrun policy show`",
         host.pid,
         escaped_line(&shown(Path::new(&host.policy)).to_string())

@@ -6,7 +6,7 @@ use taskrun_runtime::{FunctionsError, Loader, callers};
 use super::agent::{LoadCheck, tell};
 use crate::args::OutputFormat;
 use crate::context::Context;
-use crate::failure::{Failure, load_failure, tools_hint};
+use crate::failure::{Failure, load_failure, tools_failure};
 
 /// Loads each tool that no agent lists and tells whether it does; gives the fault of the first that
 /// does not, too.
@@ -44,9 +44,9 @@ fn failure(error: &FunctionsError, tool: &ToolPolicy) -> Box<Failure> {
     let what = format!("tool {}", tool.name);
     let mut failure = match error {
         FunctionsError::Component(error) => load_failure(error, &what, &tool.component),
-        FunctionsError::Tools(error) => Failure::usage("tools", format!("{what} cannot be used"))
-            .because(error)
-            .hint(tools_hint(error, &tool.name)),
+        FunctionsError::Tools(error) => {
+            tools_failure(error, &tool.name, format!("{what} cannot be used")).because(error)
+        }
     };
     failure.causes.push(format!("named at {}", tool.location));
     failure

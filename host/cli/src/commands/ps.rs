@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::{due_later, due_without_host, nobody_executes};
 use crate::output::{RunList, load_text, run_object, run_table, run_tree, versioned};
+use crate::resolve::resolve;
 
 /// Most open runs that are shown at once. All are in memory, where each takes a few kilobytes and
 /// what its task has.
@@ -27,8 +28,12 @@ struct Listing {
 }
 
 pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
-    let filter = filter(context, args)?;
+    let mut filter = filter(context, args)?;
     let (storage, controller) = context.looking().await?;
+    if let Some(parent) = &args.parent {
+        let parent = resolve(&context.client(&controller), parent).await?;
+        filter.parent_run_id = Some(parent.id().clone());
+    }
     let listing = if is_plain(args) {
         overview(context, &controller).await?
     } else {
@@ -37,9 +42,9 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table if listing.runs.is_empty() && is_filtered(context, args) => {
-            printer.talk("no runs fit; `taskrun ps --all` without a filter lists every run");
+            printer.advise("no runs fit; `taskrun ps --all` without a filter lists every run");
         }
-        OutputFormat::Table if listing.runs.is_empty() => printer.talk(
+        OutputFormat::Table if listing.runs.is_empty() => printer.advise(
             "no runs; start one with `taskrun run AGENT TASK`, and see the agents with `taskrun agent ls`",
         ),
         OutputFormat::Table => {
@@ -75,12 +80,25 @@ fn is_plain(args: &PsArgs) -> bool {
 }
 
 fn has_filter(args: &PsArgs) -> bool {
-    let PsArgs { all: _, status, stop_reason, agent, labels, since, limit: _, cursor, tree: _ } =
-        args;
+    let PsArgs {
+        all: _,
+        status,
+        stop_reason,
+        agent,
+        labels,
+        parent,
+        app,
+        since,
+        limit: _,
+        cursor,
+        tree: _,
+    } = args;
     !status.is_empty()
         || !stop_reason.is_empty()
         || agent.is_some()
         || !labels.is_empty()
+        || parent.is_some()
+        || app.is_some()
         || since.is_some()
         || cursor.is_some()
 }
@@ -140,7 +158,10 @@ async fn page(
 ) -> Outcome<Listing> {
     let default = if args.all { PAGE_MAX } else { PAGE_DEFAULT };
     let limit = args.limit.map_or(default, usize::from);
-    let page = context.client(controller).list(filter, args.cursor.as_ref(), limit).await?;
+    let mut principal = context.principal();
+    principal.scope.parent_app_name = args.app.as_deref().map(|app| app.trim().to_owned());
+    let client = controller.at(principal);
+    let page = client.list(filter, args.cursor.as_ref(), limit).await?;
     Ok(Listing { runs: page.runs, next: page.next })
 }
 
@@ -154,7 +175,7 @@ async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> 
     let hosts = storage.hosts.hosts().await?;
     let loads = agent_loads(&context.data_dir()?, &hosts);
     for load in awaited_loads(&loads, runs) {
-        context.printer.talk(load_text(load, context.now()));
+        context.printer.talk(load_text(load, context.now(), &context.printer));
     }
     let is_executed = |run: &&Run| {
         hosts.iter().any(|host| host.executes(&run.spec))
@@ -163,11 +184,11 @@ async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> 
     let now = context.now();
     let alone: Vec<&Run> = wanted.filter(|run| !is_executed(run)).collect();
     if let Some(run) = alone.iter().find(|run| due_later(run, now).is_none()) {
-        context.printer.talk(nobody_executes(run.id()));
+        context.printer.talk(nobody_executes(run.id(), &context.printer));
     }
     let later = alone.iter().filter_map(|run| Some((due_later(run, now)?, run.id())));
     if let Some((due, id)) = later.min() {
-        context.printer.talk(due_without_host(id, due, now));
+        context.printer.advise(&due_without_host(id, due, now));
     }
     Ok(Exit::Completed)
 }

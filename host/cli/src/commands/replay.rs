@@ -22,6 +22,7 @@ use crate::failure::{Failure, Outcome, agent_failure, engine_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{excerpt_block, human, side_by_side, versioned};
+use crate::shell;
 use crate::signals::Interrupts;
 
 /// Lines without a difference around each that has one.
@@ -86,8 +87,9 @@ pub(super) async fn by_agent(context: &Context, agent: &str, file: &Path) -> Out
     let Some(export) = export else { return Ok(Exit::Interrupted) };
     match export.records().first().map(|first| &first.event) {
         Some(Event::Queued { spec }) if spec.agent_name != agent => {
-            let (file, other) = (file.display(), &spec.agent_name);
-            let message = format!("the run in {file} is one of agent {other}, not of {agent}");
+            let (shown, other) = (file.display(), &spec.agent_name);
+            let message = format!("the run in {shown} is one of agent {other}, not of {agent}");
+            let file = shell::path(file, "FILE");
             let hint = format!("`taskrun replay {file} --against COMPONENT` takes any component");
             Err(Failure::usage("other-agent", message).hint(hint))
         }

@@ -17,9 +17,11 @@ use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_policy::Policy;
 
+use super::accepted::{AcceptedRun, Submission, print_accepted};
 use super::asking::follow_and_ask;
+use super::context_messages::context_messages;
 use super::image::images;
-use super::labels::labels;
+use super::labels::{labels, pairs};
 use super::narrowing::narrowing;
 use super::policy_show::tell_other_hosts;
 use super::text::text;
@@ -30,12 +32,12 @@ use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{
-    CtrlC, Follow, FollowEnd, Line, Lines, Notes, RoundLines, Screen, every, run_blocked,
+    CtrlC, Follow, FollowEnd, Line, Lines, Notes, RoundLines, Screen, every, run_blocked, run_left,
     supervisor, wait_timed_out,
 };
 use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
-use crate::output::{human, run_object, versioned};
+use crate::output::{human, versioned};
 use crate::resolve::resolve;
 
 /// Session unless another is named.
@@ -106,6 +108,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         let supervisor = supervisor(context, &controller, &storage, Some(host));
         Follow::new(context, &controller, run.id().clone(), supervisor)
     };
+    let submission = Submission { controller: &controller, reused };
     let outcome = match manner(context, args) {
         FollowMode::Detach => {
             print_accepted(context, &run, reused);
@@ -122,9 +125,12 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
                 Ok(()) | Err(_) => Ok(Exit::Completed),
             }
         }
-        FollowMode::Wait(timeout) => wait(context, follow(host), timeout, args.autonomous).await,
+        FollowMode::Wait(timeout) => {
+            let followed = (submission, follow(host));
+            wait(context, followed, timeout, args.autonomous).await
+        }
         FollowMode::Watch => watch(context, follow(host), &run, &policy).await,
-        FollowMode::Rounds(timeout) => rounds(context, follow(host), timeout).await,
+        FollowMode::Rounds(timeout) => rounds(context, (submission, follow(host)), timeout).await,
     };
     match &args.recording.record {
         Some(file) => {
@@ -179,10 +185,15 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
             (None, true) => String::new(),
         },
         one_shot: args.one_shot,
+        parent_app_name: args.app.clone(),
+        app_name: args.app.clone(),
         agent_name: args.agent.clone(),
         task,
         images: images(&args.images)?,
         timeout: args.timeout,
+        runtime_state: pairs("state", &args.state)?,
+        injected_context_messages: context_messages(args.task.as_deref(), &args.context)?,
+        metadata: pairs("metadata", &args.metadata)?,
         labels: labels(&args.labels)?,
         idempotency_key: args.idempotency_key.clone(),
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
@@ -225,7 +236,8 @@ fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
     })
 }
 
-/// Puts a request beneath a run. It belongs to whom that belongs, unless another is named.
+/// Puts a request beneath a run. It belongs to whom that belongs, and to its application, unless
+/// others are named.
 fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
     request.parent_run_id = Some(parent.id().to_string());
     request.share_channels = std::mem::take(&mut request.channels);
@@ -235,23 +247,9 @@ fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
     if context.globals.session.is_none() && !request.one_shot {
         request.parent_session_id.clone_from(&parent.spec.parent_session_id);
     }
-}
-
-#[derive(Serialize)]
-struct AcceptedRun {
-    #[serde(flatten)]
-    run: RunView,
-    /// True if the run was there before.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    reused: bool,
-}
-
-pub(super) fn print_accepted(context: &Context, run: &Run, reused: bool) {
-    let accepted = || versioned(AcceptedRun { run: run.into(), reused });
-    match context.printer.format() {
-        OutputFormat::Table | OutputFormat::Name => context.printer.line(run.id()),
-        OutputFormat::Json => context.printer.json(&accepted()),
-        OutputFormat::Ndjson => context.printer.json_line(&accepted()),
+    if request.app_name.is_none() {
+        request.parent_app_name.clone_from(&parent.spec.app_name);
+        request.app_name.clone_from(&parent.spec.app_name);
     }
 }
 
@@ -260,21 +258,25 @@ struct Snapshot {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     timed_out: bool,
     #[serde(flatten)]
-    run: RunView,
+    run: AcceptedRun,
 }
 
 /// Shows the run as it stands to programs, where it is not waited for any longer: its time is up, or
 /// nobody here can answer. People see that in the failure.
-async fn print_snapshot(context: &Context, follow: &Follow, followed: &FollowEnd) -> Outcome<()> {
+async fn print_snapshot(
+    context: &Context,
+    (submission, follow): (Submission<'_>, &Follow),
+    followed: &FollowEnd,
+) -> Outcome<()> {
     let timed_out = match followed {
         FollowEnd::TimedOut => true,
         FollowEnd::Blocked(_) => false,
         FollowEnd::Ended(_) | FollowEnd::Reached(_) | FollowEnd::Detached => return Ok(()),
     };
     // A store that hangs must not make the wait longer than it may be.
-    let read = follow.client.get(follow.id.as_str());
+    let read = async { submission.view(&follow.client.get(follow.id.as_str()).await?).await };
     let Ok(run) = tokio::time::timeout(SNAPSHOT_WITHIN, read).await else { return Ok(()) };
-    let snapshot = versioned(Snapshot { timed_out, run: (&run?).into() });
+    let snapshot = versioned(Snapshot { timed_out, run: run? });
     match context.printer.format() {
         OutputFormat::Table => {}
         OutputFormat::Name => context.printer.line(&follow.id),
@@ -288,7 +290,7 @@ async fn print_snapshot(context: &Context, follow: &Follow, followed: &FollowEnd
 /// result at the end.
 async fn wait(
     context: &Context,
-    mut follow: Follow,
+    (submission, mut follow): (Submission<'_>, Follow),
     timeout: Option<Duration>,
     goes_on: bool,
 ) -> Outcome {
@@ -306,8 +308,9 @@ async fn wait(
         })
         .await?;
     screen.end();
-    print_snapshot(context, &follow, &followed).await?;
-    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
+    print_snapshot(context, (submission, &follow), &followed).await?;
+    let ended = ended(context, &follow, followed).await?;
+    let Some(run) = ended else { return Ok(Exit::Interrupted) };
     match context.printer.format() {
         OutputFormat::Table => {
             if let Some(result) = follow.client.result(run.id().as_str()).await? {
@@ -316,8 +319,10 @@ async fn wait(
             tell_images(context, &run);
         }
         OutputFormat::Name => context.printer.line(run.id()),
-        OutputFormat::Json => context.printer.json(&run_object(&run)),
-        OutputFormat::Ndjson => context.printer.json_line(&run_object(&run)),
+        OutputFormat::Json => context.printer.json(&versioned(submission.view(&run).await?)),
+        OutputFormat::Ndjson => {
+            context.printer.json_line(&versioned(submission.view(&run).await?));
+        }
     }
     exit_of(&run)
 }
@@ -325,7 +330,7 @@ async fn wait(
 /// Says how the images of the answer are had.
 fn tell_images(context: &Context, run: &Run) {
     for line in human::answer_images(run) {
-        context.printer.talk(with(DIM, &line));
+        context.printer.talk(with(DIM, &context.printer.completed(&line)));
     }
 }
 
@@ -351,7 +356,8 @@ async fn watch(context: &Context, mut follow: Follow, run: &Run, policy: &Policy
         never = budget => match never {},
     };
     shown.into_inner().1.end();
-    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
+    let ended = ended(context, &follow, followed).await?;
+    let Some(run) = ended else { return Ok(Exit::Interrupted) };
     let exit = exit_of(&run)?;
     tell_images(context, &run);
     context.printer.talk(summary(&run));
@@ -380,7 +386,11 @@ async fn show_budget(
 }
 
 /// Prints an object for each round of the run as it ends, and the run at last.
-async fn rounds(context: &Context, mut follow: Follow, timeout: Option<Duration>) -> Outcome {
+async fn rounds(
+    context: &Context,
+    (submission, mut follow): (Submission<'_>, Follow),
+    timeout: Option<Duration>,
+) -> Outcome {
     let mut lines = RoundLines::new(follow.id.clone());
     let followed = follow
         .follow(timeout, CtrlC::Detaches, |event| {
@@ -389,21 +399,23 @@ async fn rounds(context: &Context, mut follow: Follow, timeout: Option<Duration>
             }
         })
         .await?;
-    print_snapshot(context, &follow, &followed).await?;
-    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
-    context.printer.json_line(&run_object(&run));
+    print_snapshot(context, (submission, &follow), &followed).await?;
+    let ended = ended(context, &follow, followed).await?;
+    let Some(run) = ended else { return Ok(Exit::Interrupted) };
+    context.printer.json_line(&versioned(submission.view(&run).await?));
     exit_of(&run)
 }
 
 /// The run at its end; `None` if that is not waited for any more.
-fn ended(follow: &Follow, followed: FollowEnd) -> Outcome<Option<Run>> {
+async fn ended(context: &Context, follow: &Follow, followed: FollowEnd) -> Outcome<Option<Run>> {
     let id = &follow.id;
     match followed {
         FollowEnd::Ended(run) | FollowEnd::Reached(run) => Ok(Some(*run)),
         FollowEnd::Blocked(run) => Err(run_blocked(&run)),
         FollowEnd::TimedOut => Err(wait_timed_out(id)),
         FollowEnd::Detached => {
-            follow.printer.say(format!("left {id} running; `taskrun wait {id}` waits for it"));
+            let left = run_left(&follow.client, id, context.now()).await;
+            follow.printer.say(follow.printer.completed(&left));
             Ok(None)
         }
     }

@@ -14,6 +14,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, versioned};
+use crate::shell;
 
 #[derive(Serialize)]
 struct SessionView<'a> {
@@ -53,6 +54,9 @@ struct DeletedView<'a> {
     /// Facts that were forgotten.
     #[serde(skip_serializing_if = "is_none")]
     facts: u64,
+    /// Consents that were bound to it.
+    #[serde(skip_serializing_if = "is_none")]
+    consents: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
@@ -141,10 +145,12 @@ fn print(context: &Context, session: &Session) {
 async fn delete(context: &Context, client: &Client, id: &str) -> Outcome {
     let deleted = client.delete_session(id).await;
     let deleted = deleted.map_err(|error| failure(error, id))?;
-    let SessionDeletion { canceled, open, removed, facts } = &deleted;
+    let SessionDeletion { canceled, open, removed, facts, consents } = &deleted;
     let printer = &context.printer;
-    let view =
-        || versioned(DeletedView { id, canceled, open, removed: (*removed).into(), facts: *facts });
+    let view = || {
+        let (removed, facts, consents) = ((*removed).into(), *facts, *consents);
+        versioned(DeletedView { id, canceled, open, removed, facts, consents })
+    };
     match printer.format() {
         OutputFormat::Table => {
             let canceled = human::count(canceled.len() as u64, "run");
@@ -153,8 +159,12 @@ async fn delete(context: &Context, client: &Client, id: &str) -> Outcome {
                 0 => String::new(),
                 some => format!(", forgot {}", human::count(*some, "fact")),
             };
+            let consents = match consents {
+                0 => String::new(),
+                some => format!(", forgot {}", human::count(*some, "consent")),
+            };
             printer.line(format!(
-                "ended {}, canceled {canceled}, removed {removed}{facts}",
+                "ended {}, canceled {canceled}, removed {removed}{facts}{consents}",
                 escaped_line(id)
             ));
         }
@@ -166,6 +176,7 @@ async fn delete(context: &Context, client: &Client, id: &str) -> Outcome {
     let many = human::count(open.len() as u64, "run");
     let message = format!("{many} of session {id} had not ended in time");
     Err(Failure::new(Exit::WaitTimedOut, "wait-timed-out", message).about(first).hint(format!(
-        "wait with `taskrun wait {first}`, then `taskrun session delete {id}` again"
+        "wait with `taskrun wait {first}`, then `taskrun session delete {}` again",
+        shell::argument(id, "ID")
     )))
 }

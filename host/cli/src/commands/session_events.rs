@@ -18,7 +18,6 @@ use crate::follow::ATTEND_EVERY;
 use crate::output::escape::excerpt;
 use crate::output::paint::{DIM, with};
 use crate::output::{reader_is_gone, versioned};
-use crate::paths::shown_in;
 use crate::signals::Interrupts;
 
 /// Events read at once.
@@ -146,7 +145,7 @@ fn show(context: &Context, event: &SessionEvent) {
     let kind = recorded.event.kind();
     match printer.format() {
         OutputFormat::Table => {
-            let detail = excerpt(&shown_in(&detail(&recorded.event)), DETAIL_CHARS_MAX);
+            let detail = excerpt(&detail(&recorded.event), DETAIL_CHARS_MAX);
             let position = with(DIM, &format!("{place:>6} {run} {:>4}", recorded.seq));
             printer.line(format!("{position}  {kind:<20}  {detail}").trim_end());
         }

@@ -7,19 +7,20 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::agents::ToolsError;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
-use taskrun_policy::{AgentPolicy, ToolPolicy};
+use taskrun_policy::{AgentPolicy, ToolPolicy, toml_string};
 use taskrun_runtime::{Inspection, LoadError, Loader, callers, check_functions};
 
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, load_failure, tools_hint};
+use crate::failure::{Failure, Outcome, load_failure, tools_failure};
 use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
 use crate::output::{compact, human, pairs, table_with_free, versioned};
 use crate::paths::shown;
+use crate::shell;
 
 #[derive(Serialize)]
 struct Row {
@@ -91,11 +92,15 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
     let agent = match agent {
         Some(agent) => agent_of(&policy, agent)?.clone(),
         None => callers(&policy, name).next().cloned().ok_or_else(|| {
-            Failure::usage("no-agent", format!("no agent lists the tool {name}, so nothing is granted to it"))
-                .hint(format!(
-                    "add \"{name}/*\" to `tools` of an agent, or see what it asks for with `taskrun inspect {}`",
-                    shown(&tool.component)
-                ))
+            Failure::usage(
+                "no-agent",
+                format!("no agent lists the tool {name}, so nothing is granted to it"),
+            )
+            .hint(format!(
+                "add {} to `tools` of an agent, or see what it asks for with `taskrun inspect {}`",
+                toml_string(&format!("{name}/*")),
+                shell::path(&tool.component, "FILE")
+            ))
         })?,
     };
     let loader = context.looking_loader(policy)?;
@@ -129,9 +134,7 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
 
 /// Functions of a tool that an agent cannot use as it lists them.
 pub(super) fn functions_failure(error: &ToolsError, agent: &str) -> Box<Failure> {
-    Failure::usage("tools", format!("the tools of agent {agent} do not fit"))
-        .because(error)
-        .hint(tools_hint(error, agent))
+    tools_failure(error, agent, format!("the tools of agent {agent} do not fit")).because(error)
 }
 
 /// A tool that does not load under the grants of an agent.

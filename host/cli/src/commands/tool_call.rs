@@ -6,6 +6,7 @@ use taskrun::ports::tool::{ToolReply, ToolResult};
 use taskrun_journal::event::Event;
 use taskrun_journal::media::Media;
 use taskrun_journal::message::Bounds;
+use taskrun_journal::question::{Answer as PersonAnswer, AwaitItem, Item};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, Capability, HOST, HostFunction, Policy, ToolPolicy};
@@ -13,6 +14,8 @@ use taskrun_runtime::{
     CallEnd, Caller, FunctionsError, ImportClass, Loader, ToolFunction, callers,
 };
 
+use super::answer::{can_ask, typed};
+use super::explain::decide_call;
 use super::run::SESSION_DEFAULT;
 use super::text::text;
 use super::tool::{functions_failure, tool_failure};
@@ -23,9 +26,9 @@ use crate::failure::{Failure, Outcome};
 use crate::follow::refusal;
 use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_line, excerpt};
-use crate::output::paint::{DIM, with};
+use crate::output::paint::{DIM, NOTE, with};
 use crate::output::{compact, versioned};
-use crate::paths::shown_in;
+use crate::shell;
 use crate::signals::Interrupts;
 
 /// Most bytes of arguments: as much as a task may have.
@@ -78,14 +81,66 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
         let show = format!("see `taskrun tool show {tool_name} --agent {}`", agent.name);
         return Err(Failure::usage("unknown-function", message).hint(show));
     };
+    let decision = decide_call(loader.policy(), &agent, function.spec())?;
+    for layer in &decision.not_asked {
+        let text = format!("{}; it is not asked, as there is no run", escaped_line(layer));
+        context.printer.say(with(NOTE, &text));
+    }
     function.check(&payload).await.map_err(|failure| {
         failed(&failure, Exit::Usage, name)
             .hint(format!("see its arguments with `taskrun tool show {tool_name}`"))
     })?;
+    if let Some(reason) = decision.ask.filter(|_| !args.accept) {
+        consent(context, args, &payload, &reason).await?;
+    }
     let called = Called { loader: &loader, agent: &agent, tool: &tool, name };
     let value = execute(context, &function, &called, payload).await?;
     print(context, name, &agent.name, &value);
     Ok(Exit::Completed)
+}
+
+/// Asks the person at the terminal for consent to a call.
+///
+/// # Errors
+/// If that is not given, or nobody is there.
+async fn consent(
+    context: &Context,
+    args: &ToolCallArgs,
+    payload: &str,
+    reason: &str,
+) -> Outcome<()> {
+    let name = &args.function;
+    let refused = |code, message: String| {
+        let mut failure = Failure::new(Exit::Denied, code, message);
+        failure.causes.push(reason.to_owned());
+        failure
+    };
+    if !can_ask(context) {
+        return Err(refused("consent", format!("{name} is called with consent only"))
+            .hint("consent with --accept, or call it in a terminal, which asks"));
+    }
+    let what = AwaitItem::Confirmation {
+        id: name.clone(),
+        question: format!("May {name} be called? ({reason})"),
+        tool_name: name.clone(),
+        tool_call_id: String::new(),
+        payload: payload.to_owned(),
+        digest: None,
+        policy: None,
+    };
+    let item = Item { what, tool_call_id: None, until: None, default: None };
+    let command = context.printer.command(&command_with_file(args));
+    if typed(command, &item).await? == Some(PersonAnswer::Confirmed(true)) {
+        return Ok(());
+    }
+    Err(refused("declined", format!("{name} was not called: nobody consented")))
+}
+
+/// The command of the same call with arguments of any length.
+fn command_with_file(args: &ToolCallArgs) -> String {
+    let agent = args.agent.as_deref().map(|agent| shell::option(" --agent", agent, "AGENT"));
+    let agent = agent.unwrap_or_default();
+    format!("taskrun tool call {} @FILE{agent} --accept", args.function)
 }
 
 /// The command that shows the functions of a tool where only one of the two names was given: of the
@@ -131,7 +186,7 @@ fn agent_for<'p>(
         } else {
             let message =
                 format!("agent {named} may not call {tool}/{function} ({})", agent.location);
-            Err(Failure::new(Exit::Denied, "denied", message).hint(others))
+            Err(Failure::new(Exit::Denied, "denied", message).with_places().hint(others))
         };
     }
     match able.as_slice() {
@@ -226,12 +281,11 @@ async fn execute(
             shown.code = guest_code(failure.error.code.as_deref()).into();
             Err(shown)
         }
-        Some(Err(failure)) => Err(Failure::new(
-            Exit::Failed,
-            failure.kind(),
-            format!("{name} was stopped: {failure}"),
-        )
-        .hint(stop_hint(&failure, agent))),
+        // In the words of a call in a run: some of these say themselves that it was stopped.
+        Some(Err(failure)) => {
+            Err(Failure::new(Exit::Failed, failure.kind(), format!("{name}: {failure}"))
+                .hint(stop_hint(&failure, agent)))
+        }
         None => Err(Failure::new(Exit::Interrupted, "canceled", format!("{name} was canceled"))
             .hint("a call that takes long can be part of a run, which goes on without you")),
     }
@@ -248,6 +302,9 @@ fn stop_hint(failure: &CallAbort, agent: &AgentPolicy) -> String {
         }
         CallAbort::Trap { .. } | CallAbort::Contract { .. } => BUILD_AGAIN.to_owned(),
         CallAbort::Stopped { .. } => "call it again".to_owned(),
+        CallAbort::Unavailable => {
+            "call it again; `taskrun doctor` says how much memory all guests have".to_owned()
+        }
         CallAbort::Internal => "look at the whole installation with `taskrun doctor`".to_owned(),
     }
 }
@@ -279,7 +336,7 @@ fn tell_events(context: &Context, events: &[Event]) {
 }
 
 fn failed(failure: &ToolFailure, exit: Exit, name: &str) -> Box<Failure> {
-    let message = format!("{name}: {}", shown_in(&failure.error.message));
+    let message = format!("{name}: {}", failure.error.message);
     let mut shown = Failure::new(exit, "tool-failed", message);
     if let Some(code) = &failure.error.code {
         shown.code = code.clone().into();
@@ -310,5 +367,21 @@ fn print(context: &Context, name: &str, agent: &str, value: &ToolResult) {
         OutputFormat::Table | OutputFormat::Name => printer.guest_text(&value.value),
         OutputFormat::Json => printer.json(&versioned(answer)),
         OutputFormat::Ndjson => printer.json_line(&versioned(answer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_with_a_file_is_the_same_call() {
+        let command = |agent: Option<&str>| {
+            let agent = agent.map(str::to_owned);
+            let (function, arguments) = ("a/b".to_owned(), "{}".to_owned());
+            command_with_file(&ToolCallArgs { function, arguments, agent, accept: false })
+        };
+        assert_eq!(command(None), "taskrun tool call a/b @FILE --accept");
+        assert_eq!(command(Some("lead")), "taskrun tool call a/b @FILE --agent lead --accept");
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
         // Entries are numbered by their positions in the journal.
         let seen = transcript.events.last().and_then(|entry| entry.id.parse().ok()).unwrap_or(0);
         return follow(context, (controller, storage), &run, seen, |recorded| {
-            if let Some(entry) = TranscriptEntry::of(&run, recorded) {
+            for entry in TranscriptEntry::of(&run, recorded) {
                 print_entry(printer, format, &entry);
             }
         })

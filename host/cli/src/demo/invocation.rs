@@ -1,25 +1,36 @@
 //! The command line by which a person calls this program.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The words that call this program in `folder`: `taskrun` where it is on the path, `cargo run
-/// --` where it was run so, else its path.
+use crate::shell;
+
+/// Its name where it cannot be told where it is.
+const PROGRAM: &str = "taskrun";
+
+/// The words that call this program in `folder`, as a shell takes them: `taskrun` where it is on the
+/// path, `cargo run --` where it was run so, else its path.
 pub(super) fn invocation(folder: &Path) -> String {
-    let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    let called = std::env::args_os().next();
+    let called = called.map_or_else(|| PathBuf::from(PROGRAM), PathBuf::from);
     let absolute = std::path::absolute(&called).unwrap_or_default();
     of(&called, &absolute, folder)
 }
 
 fn of(called: &Path, absolute: &Path, folder: &Path) -> String {
     if called.components().count() <= 1 {
-        return called.display().to_string();
+        return shell::path(called, PROGRAM);
     }
     // `PROJECT/target/PROFILE/taskrun`
     let project = absolute.ancestors().nth(3);
     let is_built_here = absolute.ancestors().nth(2).is_some_and(|dir| dir.ends_with("target"));
     match project {
         Some(project) if is_built_here && folder.starts_with(project) => "cargo run --".to_owned(),
-        Some(_) | None => absolute.display().to_string(),
+        // It is called from another folder than this one.
+        Some(_) | None => {
+            let word = absolute.to_str().and_then(shell::word);
+            word.map_or_else(|| PROGRAM.to_owned(), Cow::into_owned)
+        }
     }
 }
 
@@ -40,5 +51,7 @@ mod tests {
             of("/opt/bin/taskrun", "/opt/bin/taskrun", "/p/taskrun-demo"),
             "/opt/bin/taskrun"
         );
+        let odd = "/opt/od d/taskrun";
+        assert_eq!(of(odd, odd, "/p/taskrun-demo"), "'/opt/od d/taskrun'");
     }
 }

@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
 use crate::output::paint::{BOLD, DIM, GOOD, with};
 use crate::paths::shown;
+use crate::shell;
 
 /// Runs executed at once; the acts come one after the other.
 const SLOTS: usize = 4;
@@ -98,7 +99,7 @@ fn tell_what_is_left(context: &Context, folder: &DemoFolder, answered: &str) {
     ];
     let printer = &context.printer;
     printer.line("\nThe runs are kept. Look around:\n");
-    printer.line(format!("  cd {}", shown(&folder.path)));
+    printer.line(format!("  cd {}", shell::path(&folder.path, "FOLDER")));
     for (command, what) in commands {
         printer.line(format!("  {call} {command}  {}", with(DIM, &format!("# {what}"))));
     }

@@ -1,19 +1,23 @@
 //! Components that do not load.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use taskrun::agents::ToolsError;
+use taskrun_policy::toml_string;
 use taskrun_runtime::{AgentError, LoadError, MissingGrant, Problem};
 
 use super::Failure;
 use super::runtime::model_hint;
 use crate::exit::Exit;
+use crate::paths::shown;
+use crate::shell;
 
 /// A component of `what` (an agent or a tool, by name) that does not load.
 #[must_use]
 pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> {
-    let place = path.display();
+    let (place, file) = (shown(path), shell::path(path, "FILE"));
     let (code, hint) = match error {
         LoadError::Read { .. } => (
             "component-unreadable",
@@ -37,11 +41,18 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         LoadError::Changed { .. } => {
             ("component-changed", "do the same again, with the component as it is now".to_owned())
         }
-        LoadError::Kept { .. } => (
-            "component-kept",
-            "see `taskrun doctor --check`; the file that the policy names mends what is kept of it"
-                .to_owned(),
-        ),
+        LoadError::Kept { detail: _, kind } => {
+            if let Some((code, hint)) = kind.and_then(disk_fault) {
+                let problem = Problem::of_component(error, what, path);
+                return of_problem(Exit::Unreachable, code, problem).hint(hint);
+            }
+            (
+                "component-kept",
+                "see `taskrun doctor --check`; the file that the policy names mends what is kept \
+                 of it"
+                    .to_owned(),
+            )
+        }
         LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
             ("component-refused", "build it smaller, or without what it does not use".to_owned())
         }
@@ -50,7 +61,7 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
             "build it with another version of its toolchain, or with less optimization".to_owned(),
         ),
         LoadError::TooLarge { .. } | LoadError::TooMuch { .. } | LoadError::Async { .. } => {
-            ("component-refused", format!("see what it is with `taskrun inspect {place}`"))
+            ("component-refused", format!("see what it is with `taskrun inspect {file}`"))
         }
         LoadError::Name { .. } => (
             "component-name",
@@ -62,7 +73,7 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         LoadError::WrongWorld { .. } => (
             "component-world",
             format!(
-                "see what it exports with `taskrun inspect {place}`; an agent needs the world `agent`, a tool the world `tool`"
+                "see what it exports with `taskrun inspect {file}`; an agent needs the world `agent`, a tool the world `tool`"
             ),
         ),
         LoadError::Version { .. } => {
@@ -81,6 +92,12 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         LoadError::Starved { .. } => {
             ("component-starved", "do the same again when this machine has time for it".to_owned())
         }
+        LoadError::NoAnswer { .. } => (
+            "engine",
+            "do the same again; where it stays so, the machine has too little memory or too few \
+             threads for it, or something ends the worker"
+                .to_owned(),
+        ),
         LoadError::Worker { .. } | LoadError::Internal(_) => {
             ("engine", "look at the whole installation with `taskrun doctor`".to_owned())
         }
@@ -91,16 +108,37 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
     };
     let mut failure =
         of_problem(Exit::Usage, code, Problem::of_component(error, what, path)).hint(hint);
-    if let LoadError::Worker { .. } | LoadError::Starved { .. } | LoadError::Internal(_) = error {
+    // The words of the component.
+    failure.has_places = !matches!(error, LoadError::Describe(_) | LoadError::Description { .. });
+    if let LoadError::Worker { .. }
+    | LoadError::NoAnswer { .. }
+    | LoadError::Starved { .. }
+    | LoadError::Internal(_) = error
+    {
         failure.exit = Exit::Unexpected;
     }
     failure
 }
 
+/// The code and the remedy of an error of the operating system for which nothing can be kept in the
+/// data directory, as in its store; `None` of another one.
+pub(super) fn disk_fault(kind: ErrorKind) -> Option<(&'static str, &'static str)> {
+    if matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        let hint = "make room on that disk, of bytes or of files (`df`, `df -i`)";
+        return Some(("store-full", hint));
+    }
+    let is_denied = matches!(kind, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem);
+    is_denied.then_some((
+        "store-read-only",
+        "make it yours and writable (`chown`, `chmod`), run this as its owner, or give another \
+         --data-dir",
+    ))
+}
+
 fn of_problem(exit: Exit, code: &'static str, problem: Problem) -> Box<Failure> {
     let mut failure = Failure::new(exit, code, problem.message);
     failure.causes = problem.causes;
-    failure
+    failure.with_places()
 }
 
 /// The rules that the missing grants need.
@@ -108,7 +146,9 @@ fn missing_hint(missing: &[MissingGrant], path: &Path) -> String {
     let allow: BTreeSet<&str> = missing.iter().filter_map(MissingGrant::rule).collect();
     let deny: BTreeSet<String> = missing.iter().filter_map(denial).collect();
     match missing.first().filter(|_| !allow.is_empty()) {
-        None => format!("see what it asks for with `taskrun inspect {}`", path.display()),
+        None => {
+            format!("see what it asks for with `taskrun inspect {}`", shell::path(path, "FILE"))
+        }
         Some(MissingGrant { agent, .. }) => format!(
             "add to [agent.{agent}], narrowed: allow = [{}], or to refuse each use: deny = [{}]",
             listed(allow.into_iter()),
@@ -118,7 +158,7 @@ fn missing_hint(missing: &[MissingGrant], path: &Path) -> String {
 }
 
 fn listed<'a>(rules: impl Iterator<Item = &'a str>) -> String {
-    rules.map(|rule| format!("{rule:?}")).collect::<Vec<_>>().join(", ")
+    rules.map(toml_string).collect::<Vec<_>>().join(", ")
 }
 
 /// The rule under which an import loads and each use of it is refused.
@@ -136,22 +176,30 @@ pub(crate) fn agent_failure(error: &AgentError) -> Box<Failure> {
         }
         AgentError::Files { errors, .. } => {
             let hint = errors.errors.first().map_or("", |error| &error.help);
-            Failure::usage("agent-files", problem.message).hint(hint)
+            Failure::usage("agent-files", problem.message).with_places().hint(hint)
         }
         AgentError::Model { model, place, .. } => {
-            Failure::usage("model", problem.message).hint(model_hint(model, place))
+            Failure::usage("model", problem.message).with_places().hint(model_hint(model, place))
         }
-        AgentError::Tools { agent, source, .. } => {
-            Failure::usage("tools", problem.message).hint(tools_hint(source, agent))
-        }
+        AgentError::Tools { agent, source, .. } => tools_failure(source, agent, problem.message),
     };
     failure.causes = problem.causes;
     failure
 }
 
-/// The remedy where the tools that an agent lists do not fit.
+/// Tools that do not fit as an agent lists them, without the causes.
 #[must_use]
-pub(crate) fn tools_hint(error: &ToolsError, agent: &str) -> String {
+pub(crate) fn tools_failure(error: &ToolsError, agent: &str, message: String) -> Box<Failure> {
+    let failure = Failure::usage("tools", message).hint(tools_hint(error, agent));
+    match error {
+        ToolsError::UnknownFunction { .. } | ToolsError::Rule { .. } => failure.with_places(),
+        // The words of the tool.
+        ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => failure,
+    }
+}
+
+/// The remedy where the tools that an agent lists do not fit.
+fn tools_hint(error: &ToolsError, agent: &str) -> String {
     match error {
         ToolsError::UnknownFunction { tool, .. } => {
             format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
@@ -162,5 +210,31 @@ pub(crate) fn tools_hint(error: &ToolsError, agent: &str) -> String {
         ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => {
             "correct `describe` of the tool and build it again".to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_no_fault_of_the_component() {
+        let path = Path::new("components/worker.wasm");
+        let of = |kind| {
+            let detail = "it cannot be kept: .taskrun/blobs/tmp/1-0: denied".to_owned();
+            load_failure(&LoadError::Kept { detail, kind: Some(kind) }, "agent worker", path)
+        };
+        for (kind, code) in [
+            (ErrorKind::StorageFull, "store-full"),
+            (ErrorKind::QuotaExceeded, "store-full"),
+            (ErrorKind::PermissionDenied, "store-read-only"),
+            (ErrorKind::ReadOnlyFilesystem, "store-read-only"),
+        ] {
+            let failure = of(kind);
+            assert_eq!((failure.exit, &*failure.code), (Exit::Unreachable, code));
+            assert!(failure.reason().contains(".taskrun/blobs/tmp"), "{}", failure.reason());
+        }
+        let damaged = of(ErrorKind::InvalidData);
+        assert_eq!((damaged.exit, &*damaged.code), (Exit::Usage, "component-kept"));
     }
 }

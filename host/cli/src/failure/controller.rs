@@ -1,6 +1,7 @@
 //! Refusals of the controller and failures of the store.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use taskrun::controller::WAIT_RUNS_MAX;
 use taskrun::error::{ControllerError, LockedWait, NotAnEntry};
@@ -10,6 +11,8 @@ use taskrun_journal::store::StoreError;
 
 use super::Failure;
 use crate::exit::Exit;
+use crate::paths::shown;
+use crate::shell;
 
 impl From<ControllerError> for Box<Failure> {
     fn from(error: ControllerError) -> Self {
@@ -99,6 +102,9 @@ fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
         "task" => "give the task as an argument, `-` for stdin or `@FILE`; \
                    larger inputs belong into files of the workspace"
             .to_owned(),
+        "injected_context_messages" => {
+            "put large inputs into files of the workspace and name them".to_owned()
+        }
         "answer" => "see what is asked with `taskrun inbox -o json`, and how it is answered with \
                      `taskrun answer --help`"
             .to_owned(),
@@ -122,6 +128,7 @@ fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
                      prices = { prompt = 0.15, completion = 0.60 }, dollars for a million tokens"
             .to_owned(),
         "session" => "give the name of a session".to_owned(),
+        "expires" => "write a time as in --expires 30d".to_owned(),
         "ask" => "name who answers: `answers` of the agent in the policy, or `--answers` of \
                   `taskrun run` where the run is started"
             .to_owned(),
@@ -140,6 +147,10 @@ fn limit_hint(kind: &str, cap: u64) -> String {
              `taskrun ps --status queued`"
         ),
         "tree" => format!("a tree has at most {cap} runs, ended ones included; start another one"),
+        "consents" => format!(
+            "an owner has at most {cap}; `taskrun gc` removes those that are over, and \
+             `taskrun consents revoke NUMBER` ends one"
+        ),
         "inbox" | "inbox-bytes" => "its next turn is shown all of it; wait for that".to_owned(),
         "depth" => format!("at most {cap} runs stand above a run; start it higher up"),
         _ => "leave out --no-queue and it begins as soon as it can".to_owned(),
@@ -176,7 +187,8 @@ fn not_an_entry(id: &RunId, why: NotAnEntry, message: String) -> Box<Failure> {
 pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
     let hint = match error {
         StoreError::Locked { path } => {
-            format!("see who has it open with `fuser {path}`, end that program, and try again")
+            let file = shell::path(Path::new(path), "FILE");
+            format!("see who has it open with `fuser {file}`, end that program, and try again")
         }
         StoreError::Version { .. } => {
             "it was not changed: use the taskrun that wrote it, or end what uses it and have this one \
@@ -191,7 +203,8 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
         StoreError::Corrupt { path, .. } => {
             format!(
                 "it was not changed: `taskrun doctor --repair` makes a damaged one anew from its \
-                 journals; else move {path} away, or give another --data-dir"
+                 journals; else move {} away, or give another --data-dir",
+                shown(Path::new(path))
             )
         }
         StoreError::Full { .. } | StoreError::NoRoom { .. } => {
@@ -205,7 +218,8 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
         }
         StoreError::Replaced { path } => format!(
             "put the file that was there back with its log, or begin anew with what is there; end \
-             every program that still has the former {path} open first"
+             every program that still has the former {} open first",
+            shown(Path::new(path))
         ),
         StoreError::Refused { .. } => {
             "see what is kept with `taskrun doctor`; what is refused can be made smaller".to_owned()
@@ -216,5 +230,5 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
     };
     let mut failure = Failure::new(Exit::Unreachable, "store", error.to_string()).hint(hint);
     failure.code = Cow::Borrowed(error.code());
-    failure
+    failure.with_places()
 }

@@ -14,7 +14,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::StoreError;
 
-pub(crate) use component::{agent_failure, load_failure, tools_hint};
+pub(crate) use component::{agent_failure, load_failure, tools_failure};
 pub(crate) use controller::{refusal_of, store_failure};
 pub use policy::policy_failure;
 pub(crate) use runtime::{
@@ -29,6 +29,9 @@ use crate::paths::shown_in;
 
 /// The indent of the second and further lines of a message, cause or hint.
 const FURTHER: &str = "      ";
+/// Most causes that people are shown: the message and the hint stand around them on a screen.
+/// Programs are told all of them.
+const CAUSES_SHOWN_MAX: usize = 20;
 
 /// The reason that the program ends otherwise than with 0. It is printed to stderr: `error: …`,
 /// causes, `hint: …`.
@@ -48,6 +51,9 @@ pub struct Failure {
     pub run_id: Option<RunId>,
     /// Something longer to be shown before the message, such as the place in a file.
     pub report: Option<String>,
+    /// True if all of it is in the program's own words: people are shown the paths in it from the
+    /// working directory. A guest's text is shown as it is.
+    pub has_places: bool,
 }
 
 impl Failure {
@@ -62,6 +68,7 @@ impl Failure {
             hint: None,
             run_id: None,
             report: None,
+            has_places: false,
         })
     }
 
@@ -82,6 +89,13 @@ impl Failure {
     #[must_use]
     pub fn hint(mut self: Box<Self>, hint: impl Into<String>) -> Box<Self> {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same in the program's own words, with paths of files in them.
+    #[must_use]
+    pub(crate) fn with_places(mut self: Box<Self>) -> Box<Self> {
+        self.has_places = true;
         self
     }
 
@@ -187,20 +201,30 @@ impl Failure {
     /// The text for stderr, without the line for programs.
     #[must_use]
     pub fn text(&self) -> String {
+        let placed = |text: &str| match self.has_places {
+            true => shown_in(text),
+            false => text.to_owned(),
+        };
         // Whatever of it is a guest's: none of its lines stands where those of the program do.
-        let mut text = format!("error: {}", indented(&self.message, FURTHER));
+        let mut text = format!("error: {}", indented(&placed(&self.message), FURTHER));
         match &self.report {
-            Some(report) => text = format!("{}\n{text}", report.trim_end()),
+            Some(report) => text = format!("{}\n{text}", placed(report.trim_end())),
             None => {
-                for cause in &self.causes {
-                    text.push_str(&format!("\n  caused by: {}", indented(cause, FURTHER)));
+                for cause in self.causes.iter().take(CAUSES_SHOWN_MAX) {
+                    let cause = indented(&placed(cause), FURTHER);
+                    text.push_str(&format!("\n  caused by: {cause}"));
+                }
+                let more = self.causes.len().saturating_sub(CAUSES_SHOWN_MAX);
+                if more > 0 {
+                    text.push_str(&format!("\n  and {more} more"));
                 }
             }
         }
+        // Its words are to be pasted, and stay.
         if let Some(hint) = &self.hint {
             text.push_str(&format!("\nhint: {}", indented(hint, FURTHER)));
         }
-        shown_in(&text)
+        text
     }
 
     /// The line for programs.
@@ -246,5 +270,42 @@ pub(crate) type Outcome<T = Exit> = Result<T, Box<Failure>>;
 impl From<StoreError> for Box<Failure> {
     fn from(error: StoreError) -> Self {
         store_failure(&error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_shown_from_the_working_directory_where_the_words_are_the_programs_own() {
+        let here = std::env::current_dir().expect("a working directory");
+        let path = here.join("a.md");
+        let told = || {
+            let mut failure = Failure::usage("x", format!("see {}", path.display()));
+            failure.causes.push(path.display().to_string());
+            failure
+        };
+        let whole = format!("error: see {0}\n  caused by: {0}", path.display());
+        assert_eq!(told().text(), whole);
+        assert_eq!(told().with_places().text(), "error: see a.md\n  caused by: a.md");
+        assert_eq!(told().with_places().json(), told().json());
+    }
+
+    #[test]
+    fn people_are_shown_some_of_many_causes_and_programs_all() {
+        let failed = |count: usize| {
+            let mut failure = Failure::usage("subscriber", "they cannot be told").hint("mend them");
+            failure.causes = (1..=count).map(|number| format!("cause {number}.")).collect();
+            failure
+        };
+        let few = failed(CAUSES_SHOWN_MAX).text();
+        assert!(few.contains("caused by: cause 20.") && !few.contains("more"), "{few}");
+        let many = failed(2_000);
+        let shown: Vec<String> = many.text().lines().map(str::to_owned).collect();
+        let last = ["  caused by: cause 20.", "  and 1980 more", "hint: mend them"];
+        assert_eq!(shown[shown.len() - 3..], last);
+        assert_eq!(shown.len(), 1 + CAUSES_SHOWN_MAX + 2);
+        assert!(many.json().contains("cause 2000."), "programs are told all");
     }
 }

@@ -8,6 +8,7 @@ use taskrun_policy::{PolicyError, PolicyErrors, without_keys};
 use taskrun_runtime::PolicyLoadError;
 
 use super::Failure;
+use crate::paths::shown;
 
 /// A policy that cannot be used. `fancy` says whether the report may have colours and frames.
 #[must_use]
@@ -18,6 +19,7 @@ pub fn policy_failure(error: &PolicyLoadError, fancy: bool) -> Box<Failure> {
             format!("cannot read the policy {}", path.display()),
         )
         .because(source)
+        .with_places()
         .hint("name the policy with --config FILE, or make one with `taskrun demo`"),
         PolicyLoadError::Invalid(errors) => of_errors(errors, fancy),
     }
@@ -37,13 +39,13 @@ fn of_errors(errors: &PolicyErrors, fancy: bool) -> Box<Failure> {
         .hint("correct the policy; `taskrun policy check` tries it with everything that it names");
     failure.report = Some(report(errors, fancy));
     failure.causes = errors.errors.iter().map(ToString::to_string).collect();
-    failure
+    failure.with_places()
 }
 
 fn report(errors: &PolicyErrors, fancy: bool) -> String {
     let theme = if fancy { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let handler = GraphicalReportHandler::new_themed(theme).with_width(100);
-    let name = errors.path.display().to_string();
+    let name = shown(&errors.path);
     let source = Arc::new(NamedSource::new(name, without_keys(&errors.source_text)));
     let mut text = String::new();
     for error in &errors.errors {

@@ -2,12 +2,15 @@
 
 use taskrun_runtime::{
     AcceptanceError, BackgroundError, EngineError, KeptRemovalError, LoaderError, ModelError,
-    OpenError, SubscriberError, SupervisorError,
+    OpenError, SubscriberError, SupervisorError, io_kind,
 };
 
+use super::component::disk_fault;
 use super::{Failure, agent_failure, controller::store_failure, policy_failure};
 use crate::exit::Exit;
 use crate::output::human;
+use crate::paths::{shown, shown_in};
+use crate::shell;
 
 /// A runtime that does not open. `fancy` says whether a report may have colours and frames.
 pub(crate) fn open_failure(error: OpenError, fancy: bool) -> Box<Failure> {
@@ -21,9 +24,13 @@ pub(crate) fn open_failure(error: OpenError, fancy: bool) -> Box<Failure> {
             Failure::unexpected("the log cannot be opened").because(&source)
         }
         OpenError::Lock { ref source, .. } => {
-            Failure::unexpected(error.to_string()).because(source)
+            Failure::unexpected(error.to_string()).because(source).with_places()
         }
-        OpenError::Executed => Failure::unexpected(error.to_string()),
+        OpenError::Executed | OpenError::Option { .. } => Failure::unexpected(error.to_string()),
+        OpenError::Standstill { ref path } => {
+            let hint = format!("`fuser {}` names the process; end it", shell::path(path, "FILE"));
+            Failure::unexpected(error.to_string()).with_places().hint(hint)
+        }
     }
 }
 
@@ -58,7 +65,12 @@ pub(crate) fn kept_removal_failure(error: &KeptRemovalError) -> Box<Failure> {
 pub(crate) fn loader_failure(error: &LoaderError) -> Box<Failure> {
     match error {
         LoaderError::Engine(error) => engine_failure(error),
-        LoaderError::Blobs(source) => Failure::unexpected(error.to_string()).because(source),
+        LoaderError::Blobs(source) => match io_kind(source).and_then(disk_fault) {
+            Some((code, hint)) => {
+                Failure::new(Exit::Unreachable, code, error.to_string()).because(source).hint(hint)
+            }
+            None => Failure::unexpected(error.to_string()).because(source),
+        },
     }
 }
 
@@ -75,7 +87,10 @@ pub(crate) fn engine_failure(error: &EngineError) -> Box<Failure> {
 /// A model that cannot be used.
 pub(crate) fn model_failure(error: &ModelError) -> Box<Failure> {
     let ModelError { model, place, source } = error;
-    Failure::usage("model", error.to_string()).because(&**source).hint(model_hint(model, place))
+    Failure::usage("model", error.to_string())
+        .because(&**source)
+        .with_places()
+        .hint(model_hint(model, place))
 }
 
 /// The subscribers that cannot be told of anything; `None` if there are none.
@@ -85,12 +100,14 @@ pub(crate) fn subscribers_failure(errors: &[SubscriberError]) -> Option<Box<Fail
     let mut failure = Failure::usage("subscriber", format!("{count} cannot be told"));
     failure.causes = errors.iter().map(ToString::to_string).collect();
     let table = subscriber.replacen('/', ".", 1);
-    Some(failure.hint(format!("correct [{table}] at {place}, or make what it names")))
+    let place = shown_in(place);
+    let hint = format!("correct [{table}] at {place}, or make what it names");
+    Some(failure.with_places().hint(hint))
 }
 
 /// The words on what helps against a fault of a model.
 pub(super) fn model_hint(model: &str, place: &str) -> String {
-    format!("correct [model.{model}] at {place}, or the file that it names")
+    format!("correct [model.{model}] at {}, or the file that it names", shown_in(place))
 }
 
 /// A run that cannot be looked after.
@@ -119,7 +136,7 @@ pub(crate) fn background_failure(error: &BackgroundError) -> Box<Failure> {
             }
             failure.hint(format!(
                 "see {}, or watch a host in another terminal: `taskrun host`",
-                log.display()
+                shown(log)
             ))
         }
     }

@@ -229,10 +229,11 @@ fn message_lines(shown: &str, text: String) -> Vec<Line> {
 fn call_lines(event: CallEvent<'_>) -> Vec<Line> {
     match event {
         CallEvent::ToolResult { output, duration_ms, .. } => note(call_line(output, duration_ms)),
-        CallEvent::ToolAuthorization { name, approved, decided_by, .. } => {
+        CallEvent::ToolAuthorization { name, approved, decided_by, consent, .. } => {
             let word = if approved { "approved" } else { "declined" };
             let (name, by) = (escaped_line(name), escaped_line(decided_by));
-            note(with(DIM, &format!("· {name} {word} by {by}")))
+            let number = consent.map_or_else(String::new, |number| format!(" (consent {number})"));
+            note(with(DIM, &format!("· {name} {word} by {by}{number}")))
         }
         CallEvent::ToolCallRepeated { attempt, .. } => {
             note(with(NOTE, &format!("! a call that was cut off begins again, attempt {attempt}")))

@@ -18,7 +18,7 @@ use taskrun_journal::hold::{Await, Hold};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
-use taskrun_runtime::Supervisor;
+use taskrun_runtime::{Supervisor, asking_run};
 
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
 pub(crate) use lines::{Line, Lines, refusal};
@@ -38,6 +38,9 @@ const PAGE: usize = 1_000;
 pub(crate) const ATTEND_EVERY: Duration = Duration::from_millis(500);
 /// The time for the second Ctrl-C.
 const SECOND_CTRL_C: Duration = Duration::from_secs(3);
+/// The time that the store has to say how a run stands that is left: longer than one that another
+/// program has locked is waited for.
+const LEFT_WITHIN: Duration = Duration::from_secs(15);
 
 /// A run and its supervisor while the run is followed.
 pub(crate) struct Follow {
@@ -242,12 +245,13 @@ impl Journal<'_> {
         match ctrl_c {
             CtrlC::Leaves => return Ok(()),
             CtrlC::DetachesAtOnce => {
-                printer.say(format!("\nthe run goes on; `taskrun cancel {id}` cancels it"));
+                let text = format!("\nthe run goes on; `taskrun cancel {id}` cancels it");
+                printer.say(printer.completed(&text));
                 return Ok(());
             }
-            CtrlC::Detaches => printer.say(format!(
+            CtrlC::Detaches => printer.say(printer.completed(&format!(
                 "\nthe run goes on; Ctrl-C again cancels it, and so does `taskrun cancel {id}`"
-            )),
+            ))),
         }
         if tokio::time::timeout(SECOND_CTRL_C, interrupts.pressed()).await.is_err() {
             return Ok(());
@@ -290,13 +294,15 @@ pub(crate) fn every() -> tokio::time::Interval {
     again
 }
 
-/// The message about a run that could go on and for which no host lives.
+/// The message about a run that could go on and for which no host lives. Its commands have the
+/// options of the command line, but for the policy where that is not the one of the run.
 #[must_use]
-pub(crate) fn nobody_executes(id: &RunId) -> String {
+pub(crate) fn nobody_executes(id: &RunId, printer: &Printer) -> String {
+    let wait = printer.invocation().elsewhere(&format!("wait {id}"));
+    let cancel = printer.command(&format!("taskrun cancel {id}"));
     format!(
         "no host executes {id}: none lives whose policy has its agent and those above it; where \
-         that policy is, `taskrun wait {id}` starts one, and if it has them no more, \
-         `taskrun cancel {id}` ends the run"
+         that policy is, `{wait}` starts one, and if it has them no more, `{cancel}` ends the run"
     )
 }
 
@@ -316,6 +322,23 @@ pub(crate) fn due_later(run: &Run, now: Timestamp) -> Option<Timestamp> {
     match &run.state.hold {
         Hold::Wanted { not_before, .. } => Some(*not_before).filter(|due| *due > now),
         Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => None,
+    }
+}
+
+/// The words about a run that is left: it goes on, unless it, or a run that it waits for, waits for an
+/// answer.
+pub(crate) async fn run_left(client: &Client, id: &RunId, now: Timestamp) -> String {
+    let asking = async {
+        let run = client.get(id.as_str()).await.ok()?;
+        let asking = asking_run(client, &run, now).await.ok()??;
+        let asks = asking.state.awaits.iter().any(|one| !one.answered);
+        asks.then(|| asking.id().clone())
+    };
+    match tokio::time::timeout(LEFT_WITHIN, asking).await {
+        Ok(Some(asking)) => {
+            format!("left {id} waiting; `taskrun answer {asking}` answers what is asked")
+        }
+        Ok(None) | Err(_) => format!("left {id} running; `taskrun wait {id}` waits for it"),
     }
 }
 

@@ -15,7 +15,8 @@ pub(crate) fn supervisor(
     background: Option<BackgroundHost>,
 ) -> Supervisor {
     let printer = context.printer.clone();
-    telling(context, controller, storage, background, move |text| printer.talk(text))
+    let tell = move |text: String| printer.talk(text);
+    telling(context, controller, storage, background, tell)
 }
 
 /// The same as [`supervisor_at_hand`], for a caller that tells what there is to tell in its own way.
@@ -35,10 +36,10 @@ fn telling(
     background: Option<BackgroundHost>,
     tell: impl Fn(String) + Send + 'static,
 ) -> Supervisor {
-    let clock = context.clock.clone();
+    let (clock, printer) = (context.clock.clone(), context.printer.clone());
     let notify = move |notice: Notice| match notice {
-        Notice::Unattended(id) => tell(nobody_executes(&id)),
-        Notice::Loading(load) => tell(load_text(&load, clock.now())),
+        Notice::Unattended(id) => tell(nobody_executes(&id, &printer)),
+        Notice::Loading(load) => tell(load_text(&load, clock.now(), &printer)),
     };
     let mut supervisor = Supervisor::new(context.client(controller), storage, notify);
     if let Ok(data_dir) = context.data_dir() {

@@ -4,11 +4,11 @@ use taskrun_journal::time::Timestamp;
 use taskrun_runtime::{AgentLoad, CLOSURE_UNUSABLE};
 
 use super::escape::escaped_line;
-use super::human;
+use super::{Printer, human};
 
-/// One of them in a line.
+/// One of them in a line, whose commands have the options of the command line.
 #[must_use]
-pub(crate) fn load_text(load: &AgentLoad, now: Timestamp) -> String {
+pub(crate) fn load_text(load: &AgentLoad, now: Timestamp, printer: &Printer) -> String {
     let (agent, age) = (escaped_line(&load.agent), human::age(now.since(load.since)));
     match &load.error {
         None => format!("agent {agent} is being loaded for {age}"),
@@ -16,7 +16,10 @@ pub(crate) fn load_text(load: &AgentLoad, now: Timestamp) -> String {
             let error = escaped_line(error);
             match load.is_closure_unusable() {
                 true => {
-                    format!("agent {agent} did not load {age} ago: {}", unusable(&agent, &error))
+                    let ways = printer.completed(&ways_out(&agent));
+                    format!(
+                        "agent {agent} did not load {age} ago: {CLOSURE_UNUSABLE}: {error}: {ways}"
+                    )
                 }
                 false => format!("agent {agent} did not load {age} ago: {error}"),
             }
@@ -25,10 +28,10 @@ pub(crate) fn load_text(load: &AgentLoad, now: Timestamp) -> String {
 }
 
 /// The ways out for the runs of an agent that this program cannot bind.
-fn unusable(agent: &str, error: &str) -> String {
+fn ways_out(agent: &str) -> String {
     format!(
-        "{CLOSURE_UNUSABLE}: {error}: this program cannot go on with the runs that were accepted with \
-         it, which wait; a host of the program before goes on with them, `taskrun adopt --agent {agent}` \
-         gives them the agent as the policy has it, and `taskrun cancel RUN` ends one"
+        "this program cannot go on with the runs that were accepted with it, which wait; a host of \
+         the program before goes on with them, `taskrun adopt --agent {agent}` gives them the agent \
+         as the policy has it, and `taskrun cancel RUN` ends one"
     )
 }

@@ -13,6 +13,7 @@ use super::escape::{escaped_block, escaped_json, escaped_page};
 use crate::args::{Globals, OutputFormat};
 use crate::failure::{Failure, Outcome};
 use crate::host_log;
+use crate::invocation::Invocation;
 
 /// The pause between two looks whether output still has a reader.
 const READER_LOOK: Duration = Duration::from_millis(250);
@@ -24,6 +25,8 @@ pub(crate) struct Printer {
     quiet: bool,
     to_terminal: bool,
     talks_to_terminal: bool,
+    /// The options that commands have which people are told.
+    invocation: Invocation,
     /// The first fault of stdout. Nothing is written there after it: what follows a gap would be
     /// read as if there were none.
     fault: Arc<SetOnce<io::Error>>,
@@ -63,6 +66,7 @@ impl Printer {
             quiet: globals.quiet,
             to_terminal: io::stdout().is_terminal(),
             talks_to_terminal: io::stderr().is_terminal(),
+            invocation: Invocation::default(),
             fault: Arc::default(),
         }
     }
@@ -71,6 +75,38 @@ impl Printer {
     #[must_use]
     pub(crate) fn with_default(&self, format: OutputFormat) -> Self {
         Self { format: self.format.or(Some(format)), ..self.clone() }
+    }
+
+    /// The same for a command line that has these options.
+    #[must_use]
+    pub(crate) fn called_with(self, invocation: Invocation) -> Self {
+        Self { invocation, ..self }
+    }
+
+    /// The options of the command line that commands have which people are told.
+    #[must_use]
+    pub(crate) fn invocation(&self) -> &Invocation {
+        &self.invocation
+    }
+
+    /// A text of this program, which may be pasted: its commands have the options of the command
+    /// line that say where its runs are.
+    #[must_use]
+    pub(crate) fn completed(&self, text: &str) -> String {
+        self.invocation.complete(text).into_owned()
+    }
+
+    /// The same for the hint of a failure.
+    #[must_use]
+    pub(crate) fn complete(&self, mut failure: Box<Failure>) -> Box<Failure> {
+        failure.hint = failure.hint.take().map(|hint| self.completed(&hint));
+        failure
+    }
+
+    /// The same for a command alone.
+    #[must_use]
+    pub(crate) fn command(&self, command: &str) -> String {
+        self.invocation.command(command).into_owned()
     }
 
     /// The form asked for, if one was.
@@ -178,6 +214,21 @@ impl Printer {
     pub(crate) fn talk(&self, text: impl Display) {
         if !self.quiet {
             self.say(text);
+        }
+    }
+
+    /// The same of a text of this program, whose commands may be pasted.
+    pub(crate) fn advise(&self, text: &str) {
+        self.talk(self.completed(text));
+    }
+
+    /// Says why something was not done, to people and, unless they alone listen, to programs. The
+    /// commands of its hint may be pasted.
+    pub(crate) fn tell_failure(&self, failure: Box<Failure>, to_programs: bool) {
+        let failure = self.complete(failure);
+        self.say(failure.text());
+        if to_programs && !self.talks_to_terminal {
+            self.say(failure.json());
         }
     }
 

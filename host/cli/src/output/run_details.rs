@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun_journal::channel::Channel;
 use taskrun_journal::media::Media;
-use taskrun_journal::message::Labels;
+use taskrun_journal::message::{Labels, Message};
 use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
 use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::progress::{Children, Progress};
@@ -53,6 +53,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     lines.push(("owner", line(&view.owner_user_id)));
     let session = Some(&view.parent_session_id).filter(|session| !session.is_empty());
     lines.push(("session", session.map_or_else(|| "none".to_owned(), |session| line(session))));
+    if let Some(text) = application(&view) {
+        lines.push(("application", text));
+    }
     lines.push(("created", moment(view.created_at, now)));
     if let Some(started) = view.started_at {
         lines.push(("started", moment(started, now)));
@@ -76,7 +79,11 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     }
     push_labels(&mut lines, "labels", &view.labels);
     push_labels(&mut lines, "metadata", &view.metadata);
+    push_labels(&mut lines, "state", &run.spec.given_state());
     push_channels(&mut lines, &view.channels);
+    if let Some(text) = context(&view) {
+        lines.push(("context", text));
+    }
     lines.push(("task", escaped_block(&view.task).into_owned()));
     push_images(&mut lines, &view.images);
     if let Some(error) = &view.error {
@@ -91,8 +98,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
             let size = human::bytes(view.result_bytes.unwrap_or(0));
             let id = &view.id;
             let whole = match view.artifact {
-                Some(_) => format!("`taskrun get {id} --result`"),
-                None => format!("`taskrun transcript {id}`"),
+                // That prints what the run returned.
+                Some(_) if view.returned.is_none() => format!("`taskrun get {id} --result`"),
+                Some(_) | None => format!("`taskrun transcript {id}`"),
             };
             text.push_str(&format!("\n… ({size} in all; see {whole})"));
         }
@@ -169,6 +177,23 @@ fn work(run: &Run, view: &RunView) -> String {
         text.push_str(&format!(", {} USD", UsdDisplay(cost)));
     }
     text
+}
+
+/// The application as which it runs, and the one that asked for it, where that is another.
+fn application(view: &RunView) -> Option<String> {
+    let own = view.app_name.clone();
+    let other = view.parent_app_name.as_ref().filter(|asked| Some(*asked) != own.as_ref());
+    let other = other.map(|asked| format!("asked for from {asked}"));
+    let words: Vec<String> = own.into_iter().chain(other).collect();
+    (!words.is_empty()).then(|| escaped_line(&words.join(", ")).into_owned())
+}
+
+/// The size of what it was told before its task, which may be a whole conversation.
+fn context(view: &RunView) -> Option<String> {
+    let messages = &view.context_messages;
+    let (number, id) = (human::count(messages.len() as u64, "message"), &view.id);
+    let size = human::bytes(messages.iter().map(Message::bytes).sum::<usize>() as u64);
+    (!messages.is_empty()).then(|| format!("{number}, {size}: `taskrun transcript {id}`"))
 }
 
 /// The number of the runs beneath it that have ended.

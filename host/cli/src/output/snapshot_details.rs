@@ -29,6 +29,9 @@ fn call(call: &CallSummary) -> String {
     if let Some(run) = &call.run_id {
         text.push_str(&format!(", run {run}"));
     }
+    if let Some(number) = call.consent {
+        text.push_str(&format!(", consent {number}"));
+    }
     if let Some(error) = &call.error {
         let code = call.error_code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
         text.push_str(&format!(", {code}{error}"));

@@ -1,6 +1,7 @@
 //! The terminal as a screen of its own. It is given back as it was when this ends, also by a panic.
 
 use std::io::{self, Stdout};
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,9 @@ static HOOK: Once = Once::new();
 
 /// The screen. Dropping it gives the terminal back. A process has one terminal, and so one of these.
 pub(super) struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// It is never dropped: of a terminal that is gone it would say on stderr that the cursor cannot
+    /// be shown, and panic if that is gone, too.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
 
 impl Screen {
@@ -45,7 +48,7 @@ impl Screen {
             .and_then(|()| execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste))
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match taken {
-            Ok(terminal) => Ok(Self { terminal }),
+            Ok(terminal) => Ok(Self { terminal: ManuallyDrop::new(terminal) }),
             Err(error) => {
                 give_back();
                 Err(error)
@@ -89,10 +92,11 @@ fn give_back() {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::os::fd::{FromRawFd, OwnedFd};
     use std::process::{Command, Stdio};
 
+    use rustix::io::{FdFlags, fcntl_setfd};
     use rustix::termios::{LocalModes, tcgetattr};
 
     use super::*;
@@ -111,6 +115,46 @@ mod tests {
         assert_eq!(made, 0, "a pseudo-terminal");
         // SAFETY: both were opened just now, and nobody else has them.
         unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
+    }
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the process of a test knows by this that it is one"
+    )]
+    fn a_terminal_that_is_gone_makes_no_panic() {
+        const NAME: &str = "top::screen::tests::a_terminal_that_is_gone_makes_no_panic";
+        const DRAWN: &[u8] = b"it is drawn";
+        if std::env::var(CHILD).is_ok() {
+            let mut screen = Screen::open().expect("a terminal");
+            screen.draw(|frame| frame.render_widget("a screen", frame.area())).expect("drawn");
+            io::stdout().write_all(DRAWN).and_then(|()| io::stdout().flush()).expect("written");
+            // No key is pressed: it returns when the terminal is gone, with nothing or an error.
+            assert_eq!(io::stdin().read(&mut [0]).unwrap_or(0), 0);
+            drop(screen);
+            // The harness would say there how the test ended.
+            std::process::exit(7);
+        }
+        let (mut master, slave) = pseudo_terminal();
+        fcntl_setfd(&master, FdFlags::CLOEXEC).expect("it is no descriptor of the child");
+        let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        let mut child = Command::new(std::env::current_exe().expect("the test is a program"))
+            .args(["--exact", NAME, "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .expect("it starts");
+        drop(slave);
+        let mut written = Vec::new();
+        let mut buffer = [0; 4096];
+        while !written.windows(DRAWN.len()).any(|part| part == DRAWN) {
+            let count = master.read(&mut buffer).expect("the child lives");
+            written.extend_from_slice(&buffer[..count]);
+        }
+        drop(master);
+        assert_eq!(child.wait().expect("it ends").code(), Some(7));
     }
 
     #[test]

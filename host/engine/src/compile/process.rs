@@ -1,14 +1,15 @@
 //! One run of a compile worker.
 
+use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::CompileWorker;
 use crate::error::LoadError;
-use crate::worker::{INVALID, OK, PANICKED, THREADS_MAX, Task};
+use crate::worker::{HELLO, INVALID, OK, PANICKED, THREADS_MAX, Task, WORKER_VARIABLE};
 
 /// Longest compilation, as a clock on the wall sees it: its processor time is bounded, and it stands
 /// behind everything else on the machine.
@@ -17,6 +18,12 @@ const WALL_MAX: Duration = Duration::from_secs(300);
 const CODE_BYTES_MAX: u64 = 1 << 30;
 /// Longest outline: its names take 2 MiB at most, and each of their characters up to six in JSON.
 const OUTLINE_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest wait until a worker says what it is, which takes it 2 ms: any other program may be
+/// silent.
+const HELLO_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for the end of a program that closed its output.
+const END_MAX: Duration = Duration::from_secs(1);
 
 /// The answer of a worker about a component.
 pub(super) enum Answer {
@@ -30,11 +37,23 @@ pub(super) enum Answer {
     Panicked(String),
 }
 
+/// The reason for which the end of a worker is not waited for.
+enum Unheard {
+    /// Its pipes fail.
+    Pipe(io::Error),
+    /// It is no worker: its output ended before it said that it is one.
+    Closed,
+    /// It is no worker: it says something else.
+    Other,
+    /// It is no worker: it says nothing.
+    Silent,
+}
+
 /// Has a worker do a task with a component.
 ///
 /// # Errors
-/// [`LoadError::Worker`] if it does not start; [`LoadError::CompileLimit`] if it was ended from outside
-/// or took too long, both of which may be otherwise the next time.
+/// [`LoadError::Worker`] if it does not start or is no worker; [`LoadError::NoAnswer`] if it was
+/// ended from outside or took too long, both of which may be otherwise the next time.
 ///
 /// # Cancel safety
 /// Dropping the future ends the worker.
@@ -47,13 +66,14 @@ pub(super) async fn run_worker(
         .args(&worker.args)
         .env_clear()
         .env("RAYON_NUM_THREADS", threads().to_string())
+        .env(WORKER_VARIABLE, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .map_err(|source| LoadError::Worker { source })?;
-    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+    let (Some(mut stdin), Some(mut stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(LoadError::internal("the compile worker has no pipes"));
     };
     let feed = async {
@@ -61,19 +81,35 @@ pub(super) async fn run_worker(
         stdin.write_all(&task.header(component.len() as u64)).await.ok();
         stdin.write_all(component).await.ok();
         stdin.flush().await.ok();
+        Ok::<(), Unheard>(())
     };
     let mut answer = Vec::new();
-    let mut stdout = stdout.take(answer_bytes_max(task));
+    let hear = async {
+        hear_hello(&mut stdout).await?;
+        let mut stdout = stdout.take(answer_bytes_max(task));
+        stdout.read_to_end(&mut answer).await.map_err(Unheard::Pipe)
+    };
     let exchange = async {
-        let (_, read) = tokio::join!(feed, stdout.read_to_end(&mut answer));
-        read?;
-        child.wait().await
+        // One that is no worker need not read.
+        let ((), read) = tokio::try_join!(feed, hear)?;
+        // One that goes on writing does not end.
+        match read as u64 == answer_bytes_max(task) {
+            true => Ok(None),
+            false => child.wait().await.map(Some).map_err(Unheard::Pipe),
+        }
     };
-    let status = match tokio::time::timeout(WALL_MAX, exchange).await {
-        Ok(status) => status.map_err(|source| LoadError::Worker { source })?,
+    let exchanged = tokio::time::timeout(WALL_MAX, exchange).await;
+    let status = match exchanged {
+        Ok(Ok(status)) => status,
+        Ok(Err(unheard)) => return Err(no_worker(worker, &mut child, unheard).await),
         // The machine may have been busy; it is not remembered.
-        Err(_) => return Err(LoadError::CompileLimit),
+        Err(_) => {
+            let detail = format!("{} s went by", WALL_MAX.as_secs());
+            return Err(LoadError::NoAnswer { detail });
+        }
     };
+    // More is made of the component than is taken, each time.
+    let Some(status) = status else { return Ok(Answer::OverLimit) };
     // Closed only here: its end tells the worker that its host is gone.
     drop(stdin);
     match answer.split_first() {
@@ -89,9 +125,48 @@ pub(super) async fn run_worker(
         }
         _ => {
             tracing::warn!(%status, "the compile worker gave no answer");
-            if met_limit(status) { Ok(Answer::OverLimit) } else { Err(LoadError::CompileLimit) }
+            match met_limit(status) {
+                true => Ok(Answer::OverLimit),
+                false => Err(LoadError::NoAnswer { detail: status.to_string() }),
+            }
         }
     }
+}
+
+/// Waits for what a worker says first, after it has limited itself.
+async fn hear_hello(stdout: &mut ChildStdout) -> Result<(), Unheard> {
+    let mut said = [0; HELLO.len()];
+    let heard = tokio::time::timeout(HELLO_MAX, stdout.read_exact(&mut said)).await;
+    match heard {
+        Ok(Ok(_)) if said == HELLO => Ok(()),
+        Ok(Ok(_)) => Err(Unheard::Other),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Unheard::Closed),
+        Ok(Err(error)) => Err(Unheard::Pipe(error)),
+        Err(_) => Err(Unheard::Silent),
+    }
+}
+
+/// The error of a program that is no worker. Nothing of it is the component's.
+async fn no_worker(worker: &CompileWorker, child: &mut Child, unheard: Unheard) -> LoadError {
+    let how = match unheard {
+        Unheard::Pipe(source) => return LoadError::Worker { source },
+        Unheard::Other => "it says something else".to_owned(),
+        Unheard::Silent => format!("it said nothing for {} s", HELLO_MAX.as_secs()),
+        Unheard::Closed => match tokio::time::timeout(END_MAX, child.wait()).await {
+            // By the system when memory is short, or by somebody: that says nothing of the program.
+            Ok(Ok(status)) if was_killed(status) => {
+                return LoadError::NoAnswer { detail: status.to_string() };
+            }
+            Ok(Ok(status)) => status.to_string(),
+            Ok(Err(_)) | Err(_) => "it closed its output".to_owned(),
+        },
+    };
+    let args = worker.args.iter().map(|arg| format!(" {}", arg.display()));
+    let command = format!("{}{}", worker.program.display(), args.collect::<String>());
+    let text =
+        format!("{command} is no compile worker ({how}): its main must call compile_worker_main");
+    tracing::warn!("{text}");
+    LoadError::Worker { source: io::Error::other(text) }
 }
 
 fn answer_bytes_max(task: Task) -> u64 {
@@ -107,9 +182,9 @@ fn threads() -> usize {
     (all / 2).clamp(1, THREADS_MAX)
 }
 
-/// True if a worker met a limit of its own, as it would each time: of processor time, of memory or
-/// of its stack. One that was killed from outside, such as by the system when memory was short, did
-/// not.
+/// True if a worker that had limited itself met one of its limits, as it would each time: of
+/// processor time, of memory or of its stack. One that was killed from outside, such as by the
+/// system when memory was short, did not.
 #[cfg(unix)]
 fn met_limit(status: ExitStatus) -> bool {
     use rustix::process::Signal;
@@ -121,5 +196,17 @@ fn met_limit(status: ExitStatus) -> bool {
 
 #[cfg(not(unix))]
 fn met_limit(_: ExitStatus) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn was_killed(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+
+    status.signal() == Some(rustix::process::Signal::KILL.as_raw())
+}
+
+#[cfg(not(unix))]
+fn was_killed(_: ExitStatus) -> bool {
     false
 }

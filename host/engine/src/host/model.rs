@@ -20,7 +20,7 @@ use crate::state::CallState;
 const CHUNKS_MAX: u32 = 1_024;
 
 /// Answers that one call may have open at once: each is a request to a provider.
-const STREAMS_MAX: u32 = 16;
+const STREAMS_MAX: usize = 16;
 
 /// Tools that one request may name: more than any model is good with.
 pub(crate) const TOOLS_NAMED_MAX: usize = 256;
@@ -98,17 +98,27 @@ impl CallState {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
         };
-        if self.open_streams >= STREAMS_MAX {
+        if self.open_streams.len() >= STREAMS_MAX {
             let bound = format!("at most {STREAMS_MAX} answers may be open at once");
             return Ok(Err(ModelError::Other(bound)));
         }
         match self.scope.stream(request).await {
             Ok(answer) => {
                 let stream = self.table.push(CompletionStream { answer })?;
-                self.open_streams += 1;
+                self.open_streams.push(stream.rep());
                 Ok(Ok(stream))
             }
             Err(error) => Ok(Err(self.no_answer(error))),
+        }
+    }
+
+    /// Gives up the answers that the guest has not dropped, in the order of its questions, as if it
+    /// had. It does nothing any more.
+    pub(crate) fn abandon_streams(&mut self) {
+        for number in std::mem::take(&mut self.open_streams) {
+            if let Ok(stream) = self.table.delete(Resource::<CompletionStream>::new_own(number)) {
+                self.scope.abandon(stream.answer);
+            }
         }
     }
 
@@ -165,11 +175,12 @@ impl HostCompletionStream for CallState {
     }
 
     fn drop(&mut self, stream: Resource<CompletionStream>) -> wasmtime::Result<()> {
+        let number = stream.rep();
         let stream = self.table.delete(stream).map_err(|error| {
             Violation::Contract(format!("it dropped a stream that it does not have: {error}"))
         })?;
         self.scope.abandon(stream.answer);
-        self.open_streams = self.open_streams.saturating_sub(1);
+        self.open_streams.retain(|open| *open != number);
         Ok(())
     }
 }

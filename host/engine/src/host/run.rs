@@ -1,5 +1,7 @@
 //! `run`: the run as the guest may know it.
 
+use std::sync::Arc;
+
 use taskrun::scope::OutsideRequest;
 use taskrun_journal::time::millis;
 
@@ -16,18 +18,21 @@ impl Host for CallState {
 
     async fn budget(&mut self) -> wasmtime::Result<Remaining> {
         self.enter_capability("run")?;
-        let left = self.scope.remaining();
-        let remaining = Remaining {
-            call_time: millis(self.scope.time_left()),
-            turns: left.turns,
-            tool_calls: left.tool_calls,
-            tokens: left.tokens,
-            tool_failures: left.tool_failures,
-            cost_microusd: left.cost_microusd,
-        };
         let what = "asks what is left of its budget";
         let request = OutsideRequest { what, asked: "budget", changes: false };
-        let told = ask_outside(&self.scope, request, async { Budget(remaining) }).await?;
+        let scope = Arc::clone(&self.scope);
+        let live = async {
+            let left = scope.remaining().await;
+            Budget(Remaining {
+                call_time: millis(scope.time_left()),
+                turns: left.turns,
+                tool_calls: left.tool_calls,
+                tokens: left.tokens,
+                tool_failures: left.tool_failures,
+                cost_microusd: left.cost_microusd,
+            })
+        };
+        let told = ask_outside(&scope, request, live).await?;
         Ok(told.0)
     }
 

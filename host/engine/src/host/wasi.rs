@@ -50,7 +50,7 @@ fn table(state: &mut CallState) -> &mut ResourceTable {
 }
 
 /// Adds one interface of those that everybody gets.
-pub(crate) fn add_inert(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
+pub(crate) fn add_given(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
     let l = linker;
     match name {
         "wasi:cli/environment" => cli::environment::add_to_linker::<T, Own>(l, |state| state),

@@ -18,9 +18,14 @@ fn every_interface_of_ours_has_its_class() {
 }
 
 #[test]
-fn wasi_is_inert_but_for_http_and_sockets() {
+fn wasi_is_inert_but_for_files_and_http_and_sockets() {
     assert_eq!(classify("wasi:cli/environment@0.2.6"), ImportClass::WasiInert);
-    assert_eq!(classify("wasi:filesystem/types@0.2.0"), ImportClass::WasiInert);
+    for name in ["wasi:filesystem/types@0.2.0", "wasi:filesystem/preopens@0.2.6"] {
+        assert_eq!(classify(name), ImportClass::WasiFiles, "{name}");
+    }
+    let by_rules = [Capability::WorkspaceRead, Capability::WorkspaceWrite];
+    assert_eq!(ImportClass::WasiFiles.capabilities(), by_rules);
+    assert!(ImportClass::WasiInert.capabilities().is_empty());
     assert_eq!(
         classify("wasi:http/outgoing-handler@0.2.3"),
         ImportClass::Capability(Capability::Http)

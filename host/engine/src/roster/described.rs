@@ -134,26 +134,27 @@ pub(crate) fn with_tools_of_host(
     agent: &AgentPolicy,
 ) -> Result<AgentTools, ToolsError> {
     let bounds = (&agent.limits, &agent.timeouts);
-    let tools = tools.with_agents(&callees(policy, agent), bounds)?;
-    tools.with_host_tools(&agent.host_tools, &agent.all_members(), bounds)
+    let tools = tools.with_agents(&callees(policy, &agent.callees), bounds)?;
+    let members = callees(policy, &agent.all_members());
+    tools.with_host_tools(&agent.host_tools, &members, bounds)
 }
 
 /// The tools that an agent has of the host: agents, and the host's own.
 pub(crate) fn tools_of_host(policy: &Policy, agent: &AgentPolicy) -> Vec<LoadedTool> {
-    let callees = callees(policy, agent);
-    let callees = callees.iter().map(|callee| LoadedTool::of_callee(callee, &agent.limits));
-    let members = agent.all_members();
+    let called = callees(policy, &agent.callees);
+    let called = called.iter().map(|callee| LoadedTool::of_callee(callee, &agent.limits));
+    let members = callees(policy, &agent.all_members());
     let own = LoadedTool::of_functions(&agent.host_tools, &members, &agent.limits);
-    callees.chain([own]).collect()
+    called.chain([own]).collect()
 }
 
-/// The agents that one may call as tools.
-fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
-    let callees = agent.callees.iter().map(|name| Callee {
+/// The agents of these names, as those are described that start runs of them.
+fn callees(policy: &Policy, names: &[String]) -> Vec<Callee> {
+    let callee = |name: &String| Callee {
         name: name.clone(),
-        description: policy.agents.get(name).and_then(|callee| callee.description.clone()),
-    });
-    callees.collect()
+        description: policy.descriptions.get(name).cloned(),
+    };
+    names.iter().map(callee).collect()
 }
 
 /// A folder by the one name that it has without links. One that is not there keeps its own: it is

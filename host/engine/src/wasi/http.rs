@@ -225,6 +225,7 @@ mod tests {
 
     use super::*;
     use crate::egress::NoConnection;
+    use crate::guest_memory::BeginBytes;
     use crate::{Engine, EngineOptions};
 
     fn rules(lines: &str) -> CallRules {
@@ -266,6 +267,7 @@ mod tests {
             digest: String::new(),
             source: "a".to_owned(),
             limits: Limits::default(),
+            begin_bytes: BeginBytes::at_most(0),
             workspace: None,
             bounds: None,
             preopens: Vec::new(),

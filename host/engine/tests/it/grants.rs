@@ -164,10 +164,23 @@ async fn rules_that_are_no_folders_keep_wasi_files_out() {
         (instance $tools)
         (export "taskrun:plugin/tools@0.1.0" (instance $tools)))"#;
     let bytes = wat::parse_str(text).unwrap();
-    let error = tool(&engine(), bytes, grants(r#"allow = ["workspace-read: *.md"]"#)).await;
-    let error = error.err().unwrap();
-    assert!(
-        error.to_string().contains(r#"allow "workspace-read: *.md" (taskrun.toml:3:"#),
-        "{error}"
-    );
+    for (rules, words) in [
+        (
+            r#"allow = ["workspace-read: *.md"]"#,
+            r#"knows folders only, and allow "workspace-read: *.md" (taskrun.toml:3:"#,
+        ),
+        (
+            r#"allow = ["workspace-write: docs/**"]"#,
+            r#"readable, too: beside allow "workspace-write: docs/**" (taskrun.toml:3:"#,
+        ),
+        (
+            r#"allow = ["workspace-read: docs/**"]
+            deny = ["workspace-read: docs/a"]"#,
+            r#"and deny "workspace-read: docs/a" (taskrun.toml:4:"#,
+        ),
+    ] {
+        let refused = tool(&engine(), bytes.clone(), grants(rules)).await;
+        let error = refused.err().expect("it does not load").to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::scope::model::{Model, ModelStream};
-use taskrun::scope::{CurrentRules, Models};
-use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::stop::CallAbort;
+use taskrun::scope::{CurrentRules, JournalRoom, Models, StopSignal};
+use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
+use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
+use taskrun_journal::stop::{CallAbort, StopCause};
 use wit_component::StringEncoding;
 
 use crate::support::*;
@@ -50,6 +51,86 @@ impl Model for Silent {
         });
         Ok(never.boxed())
     }
+}
+
+/// Says a word each time, and then nothing.
+struct Word;
+
+#[async_trait]
+impl Model for Word {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let word = futures::stream::iter([Ok(Chunk::Text("word".to_owned()))]);
+        Ok(word.chain(futures::stream::pending()).boxed())
+    }
+}
+
+/// The same, where the host stops the step as the word comes.
+struct LastWord(StopSignal);
+
+#[async_trait]
+impl Model for LastWord {
+    async fn stream(&self, question: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let stop = self.0.clone();
+        let word = Word.stream(question).await?;
+        Ok(word.inspect(move |_| stop.force(StopCause::HandOver)).boxed())
+    }
+}
+
+/// The answers of models that are on record of a step with this code, in their order, and true if the
+/// step came to a decision.
+async fn recorded(code: &str) -> (Vec<(u32, HostAnswer)>, bool) {
+    let (answers, planned) = recorded_of(code, |_| Arc::new(Word)).await;
+    (answers, planned.is_ok())
+}
+
+/// The same of a model that may stop the step, with the reason that there is no decision.
+async fn recorded_of(
+    code: &str,
+    model: impl FnOnce(StopSignal) -> Arc<dyn Model>,
+) -> (Vec<(u32, HostAnswer)>, Result<(), CallAbort>) {
+    let engine = engine();
+    let stop = StopSignal::new(engine.interrupt());
+    let models = Models {
+        by_name: BTreeMap::from([("fake".to_owned(), model(stop.clone()))]),
+        prices: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        default: Some("fake".to_owned()),
+    };
+    let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
+    let scope = scope_with(|parts| {
+        parts.models = Some(Arc::new(models));
+        parts.rules = CurrentRules::fixed(rules(&with));
+        parts.journal = Some(JournalRoom::default());
+        parts.stop = stop;
+    });
+    let loaded = engine.load(agent_bytes(MODEL, code)).await.expect("a component");
+    let agent = engine.agent(&loaded, with).expect("an agent");
+    let planned = agent.plan(plan_input(), Arc::clone(&scope)).await;
+    let events = scope.finish().events.into_iter();
+    let answers = events.filter_map(|event| {
+        let Event::HostAnswered { call, answer, .. } = event else { return None };
+        Some((call, *answer))
+    });
+    (answers.collect(), planned.map(|decided| drop(decided.expect("a decision"))))
+}
+
+#[tokio::test]
+async fn answers_that_a_step_leaves_open_are_on_record_as_far_as_they_were_read() {
+    let read = HostAnswer::Model(ModelAnswer::Parts(vec![vec![Chunk::Text("word".to_owned())]]));
+    let unread = HostAnswer::Model(ModelAnswer::Parts(Vec::new()));
+    let expected = vec![(0, read), (1, unread)];
+    let leaves = format!("{ASK} (call $next {HANDLE} (i32.const 1) (i32.const 5200)) {ASK}");
+    assert_eq!(recorded(&leaves).await, (expected.clone(), true));
+    assert_eq!(recorded(&format!("{leaves} unreachable")).await, (expected, false));
+}
+
+#[tokio::test]
+async fn an_answer_that_a_step_is_stopped_in_is_not_on_record_as_one_that_was_left() {
+    let reads =
+        format!("{ASK} (call $next {HANDLE} (i32.const 1) (i32.const 5200)) (loop $l (br $l))");
+    let stopped = CallAbort::Stopped { cause: StopCause::HandOver };
+    let of = recorded_of(&reads, |stop| Arc::new(LastWord(stop))).await;
+    assert_eq!(of, (Vec::new(), Err(stopped)));
 }
 
 /// A step of an agent with this code; after it no answer is open.

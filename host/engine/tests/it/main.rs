@@ -10,6 +10,7 @@ mod endless;
 mod examples;
 mod finalizer;
 mod grants;
+mod guest_memory;
 mod handles;
 mod host;
 mod http;

@@ -75,6 +75,16 @@ async fn wasi_gets_no_folder_with_them_in_it() {
     assert!(error.to_string().contains("grant it a folder beside that"), "{error}");
 }
 
+#[test]
+fn a_workspace_without_a_path_is_called_that() {
+    let told = |folder: &str| {
+        let (folder, file) = (folder.into(), ".taskrun".into());
+        LoadError::Exposed { folder, file }.to_string()
+    };
+    assert!(told("").contains("own, through the workspace; grant"), "{}", told(""));
+    assert!(told("docs").contains("own, through the folder docs; grant"), "{}", told("docs"));
+}
+
 #[tokio::test]
 async fn a_policys_files_are_among_them() {
     let (dir, options) = house();

@@ -17,24 +17,24 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Time of a call that is to be stopped before it is over.
 const LONGER: Duration = Duration::from_secs(3_600);
 
-const CLOCK: &str = r#"
+pub(crate) const CLOCK: &str = r#"
     (import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))
     (import "taskrun:plugin/clock@0.1.0" "now" (func $now (result i64)))
 "#;
 
 /// A clock that knows when a guest asked it for the time or began to sleep: then it is running.
-struct ListeningClock {
+pub(crate) struct ListeningClock {
     clock: SystemClock,
     asked: Notify,
 }
 
 impl ListeningClock {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { clock: SystemClock::new(), asked: Notify::new() })
     }
 
     /// Returns when a guest has asked.
-    async fn is_asked(&self) {
+    pub(crate) async fn is_asked(&self) {
         let asked = tokio::time::timeout(DEADLINE, self.asked.notified());
         asked.await.expect("the guest runs");
     }

@@ -202,6 +202,7 @@ pub enum CallEvent<'a> {
         approved: bool,
         decided_by: &'a str,
         for_run: bool,
+        consent: Option<u64>,
     },
 }
 
@@ -377,15 +378,21 @@ impl Event {
             Self::ToolCallUpdated { tool_call_id: _, expected_children_total: total } => {
                 V::Call(C::ToolCallUpdated { expected_children_total: *total })
             }
-            Self::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
-                V::Call(C::ToolAuthorization {
-                    tool_call_id,
-                    name,
-                    approved: *approved,
-                    decided_by,
-                    for_run: *for_run,
-                })
-            }
+            Self::ToolAuthorization {
+                tool_call_id,
+                name,
+                approved,
+                decided_by,
+                for_run,
+                consent,
+            } => V::Call(C::ToolAuthorization {
+                tool_call_id,
+                name,
+                approved: *approved,
+                decided_by,
+                for_run: *for_run,
+                consent: *consent,
+            }),
             Self::AssistantChunk { text } => V::Taped(T::AssistantChunk { text }),
             Self::ToolCallArgsDelta { tool_call_id, name, delta } => {
                 V::Taped(T::ToolCallArgsDelta { tool_call_id, name, delta })

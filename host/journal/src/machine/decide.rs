@@ -274,6 +274,8 @@ pub enum Outcome {
         skipped: u32,
         /// The error of the last attempt.
         error: String,
+        /// The way in which the host aborted that, if it did.
+        failure: Option<CallAbort>,
     },
     /// A plan step failed as a model was not to be asked for longer than the run may wait.
     OutOfPatience {
@@ -368,16 +370,13 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             let reason = aborted(run, StopReason::AgentError);
             Ending::failed(reason, text).coded(error.code.as_deref())
         }
-        Outcome::RetryAborted { attempts, skipped, error } => {
-            let attempts = counted(attempts, "attempt");
-            let text = match skipped {
-                0 => format!("gave up after {attempts}: {error}"),
-                _ => {
-                    let skipped = counted(skipped, "skipped turn");
-                    format!("gave up after {skipped} and {attempts}: {error}")
-                }
-            };
-            Ending::failed(StopReason::RetryAborted, text)
+        Outcome::RetryAborted { attempts, skipped, error, failure } => {
+            let mut after = counted(attempts, "attempt");
+            if skipped > 0 {
+                after = format!("{} and {after}", counted(skipped, "skipped turn"));
+            }
+            let text = format!("gave up after {after}: {error}");
+            Ending { failure, ..Ending::failed(StopReason::RetryAborted, text) }
         }
         Outcome::OutOfPatience { error } => Ending::failed(StopReason::RateLimited, error),
         Outcome::NoResult { attempts } => {
@@ -412,6 +411,7 @@ fn counted(number: u32, what: &str) -> String {
 
 fn failed(run: &Run, failure: CallAbort) -> Ending {
     let agent = &run.spec.agent_name;
+    let because_of = |reason| Ending::failed(reason, format!("agent {agent}: {failure}"));
     match &failure {
         CallAbort::Stopped { cause } => match cause {
             StopCause::Canceled => Ending::canceled(StopReason::CanceledByOwner),
@@ -428,7 +428,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
                 format!("agent {agent}: a plan step {failure}"),
             ),
             StopCause::JournalFull | StopCause::Denied | StopCause::PushedBack => {
-                Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
+                because_of(StopReason::AgentTrap)
             }
             StopCause::HandOver | StopCause::LeaseLost => Ending::failed(
                 StopReason::LeaseLost,
@@ -436,18 +436,13 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
             ),
         },
         CallAbort::Deadline { limit_ms } => late(run, "plan step", *limit_ms),
-        CallAbort::Contract { .. } => {
-            Ending::failed(StopReason::ContractViolation, format!("agent {agent}: {failure}"))
-                .because(failure)
-        }
+        CallAbort::Contract { .. } => because_of(StopReason::ContractViolation).because(failure),
         CallAbort::Memory { .. }
+        | CallAbort::Unavailable
         | CallAbort::Stack
         | CallAbort::Limit { .. }
         | CallAbort::Trap { .. }
-        | CallAbort::Internal => {
-            Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
-                .because(failure)
-        }
+        | CallAbort::Internal => because_of(StopReason::AgentTrap).because(failure),
     }
 }
 

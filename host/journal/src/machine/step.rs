@@ -1,5 +1,7 @@
 //! Transitions of status and hold, every pair of place and event written out.
 
+mod finalizing;
+
 use crate::ending::{EndStatus, Ending};
 use crate::event::{CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent};
 use crate::hold::{Hold, Lane, Wait, WaitMode};
@@ -8,6 +10,8 @@ use crate::pause::Pause;
 use crate::run::{Execution, Lifecycle};
 use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
+
+use self::finalizing::from_finalizing;
 
 /// The meaning of an event for the status of a run.
 enum Meaning<'a> {
@@ -127,7 +131,7 @@ pub(super) fn step(
     let pause = pause_after(pause, &meaning, recorded.at)?;
     let paused = pause.is_some();
     let state = WaitCauses { open: open.question, deferred: open.deferral, paused };
-    let (lifecycle, hold) = next((lifecycle, hold), state, &meaning, recorded.at)?;
+    let (lifecycle, hold) = next((lifecycle, hold), state, &meaning, recorded)?;
     match (pause, hold) {
         (Some(mut pause), hold) if hold.host().is_none() => {
             let hold = pause.cover(hold);
@@ -187,10 +191,10 @@ fn next(
     (lifecycle, hold): MachineState,
     waiting: WaitCauses,
     meaning: &Meaning<'_>,
-    at: Timestamp,
+    recorded: &EventRecord,
 ) -> Option<MachineState> {
     match lifecycle {
-        Lifecycle::Queued => from_queued(hold, meaning, at),
+        Lifecycle::Queued => from_queued(hold, meaning, recorded.at),
         Lifecycle::Running { execution } => from_running(execution, hold, waiting, meaning),
         Lifecycle::Blocked { execution, on } => {
             from_blocked((execution, on), hold, waiting, meaning)
@@ -199,7 +203,7 @@ fn next(
             from_canceling((execution, by, reason), hold, meaning)
         }
         Lifecycle::Finalizing { execution, ending, finalizer_began } => {
-            from_finalizing((execution, ending, finalizer_began), hold, meaning, at)
+            from_finalizing((execution, ending, finalizer_began), hold, meaning, recorded)
         }
         Lifecycle::Ended { .. } => None,
     }
@@ -438,45 +442,5 @@ fn from_canceling(
         | Meaning::CancelRequested { .. }
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
-    }
-}
-
-fn from_finalizing(
-    (execution, ending, finalizer_began): (Option<Execution>, Ending, bool),
-    hold: Hold,
-    meaning: &Meaning<'_>,
-    at: Timestamp,
-) -> Option<MachineState> {
-    let held = hold.host().is_some();
-    match meaning {
-        Meaning::Finished => {
-            Some((Lifecycle::Ended { execution, ending, finished_at: at }, Hold::Nobody))
-        }
-        Meaning::FinalizerStarted if held && !finalizer_began => {
-            Some((Lifecycle::Finalizing { execution, ending, finalizer_began: true }, hold))
-        }
-        Meaning::Lost { not_before } if held => {
-            let hold = wanted_again(*not_before);
-            Some((Lifecycle::Finalizing { execution, ending, finalizer_began }, hold))
-        }
-        Meaning::Resumed { host } if !held => {
-            let execution = execution.map(|execution| moved_to(execution, host));
-            Some((Lifecycle::Finalizing { execution, ending, finalizer_began }, held_by(host)))
-        }
-        Meaning::FinalizerStarted
-        | Meaning::Lost { .. }
-        | Meaning::Resumed { .. }
-        | Meaning::Work
-        | Meaning::Effect
-        | Meaning::Queued
-        | Meaning::Started { .. }
-        | Meaning::Blocked { .. }
-        | Meaning::Answered
-        | Meaning::PauseRequested { .. }
-        | Meaning::PauseEnded
-        | Meaning::Injected
-        | Meaning::Adopted
-        | Meaning::CancelRequested { .. }
-        | Meaning::Finalizing { .. } => None,
     }
 }

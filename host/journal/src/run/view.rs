@@ -7,11 +7,11 @@ use super::{Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
 use crate::artifact::ArtifactRef;
 use crate::autonomy::StateReport;
 use crate::channel::Channel;
-use crate::ending::{EndStatus, EndedBy, Ending};
+use crate::ending::{EndedBy, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
 use crate::media::Media;
-use crate::message::{Labels, Usage};
+use crate::message::{Labels, Message, Usage};
 use crate::metrics::MetricsView;
 use crate::narrowing::Narrowing;
 use crate::pause::Pause;
@@ -55,6 +55,9 @@ pub struct RunView {
     /// The images that belong to it; their bytes are artifacts of the run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Media>,
+    /// The messages that it was given before that, where a single run is shown, or a tree.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub context_messages: Vec<Message>,
     /// Where it stands.
     pub status: Status,
     /// The word that task lists elsewhere have for that, where they have another.
@@ -155,7 +158,7 @@ pub struct RunView {
     pub reported: Option<StateReport>,
     /// Number of the attempt at the present plan step, from 1.
     pub attempt: u32,
-    /// The questions that are open.
+    /// The questions that are open; a long one is cut, and has a mark at its end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub awaits: Vec<Await>,
     /// Keys and values to find it by.
@@ -244,10 +247,12 @@ impl From<&Pause> for PauseView {
 }
 
 impl RunView {
-    /// The run with the counts of those beneath it.
+    /// The run with the counts of those beneath it, and with what it was told before its task.
     #[must_use]
     pub fn with_children(run: &Run, children: Children) -> Self {
-        Self { progress: counted(run.state.progress.with(children)), ..Self::from(run) }
+        let progress = counted(run.state.progress.with(children));
+        let context_messages = run.spec.context_messages.clone();
+        Self { progress, context_messages, ..Self::from(run) }
     }
 }
 
@@ -283,6 +288,7 @@ impl From<&Run> for RunView {
             agent_digest: spec.agent_digest.clone(),
             task: spec.task.clone(),
             images: spec.images.clone(),
+            context_messages: Vec::new(),
             status: run.status(),
             status_alias: run.status().alias(),
             blocked_on,
@@ -294,7 +300,11 @@ impl From<&Run> for RunView {
             handed_over_to: ending.and_then(|e| e.handed_to.clone()),
             cancel_reason: run.cancel_reason().map(str::to_owned),
             partial: ending.is_some_and(|e| e.partial),
-            summary: ending.and_then(|ending| summary(ending, result.as_deref())),
+            summary: summary(
+                run.status(),
+                ending.and_then(|ending| ending.error.as_deref()),
+                result.as_deref(),
+            ),
             result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
             truncated: state.reply.is_cut(),
             artifact: ending.and_then(|e| e.artifact.clone()),
@@ -315,11 +325,7 @@ impl From<&Run> for RunView {
             rounds: spec.autonomy.as_ref().map(|_| state.rounds.number()),
             continues: spec.continues.as_ref().map(|continued| continued.run.clone()),
             detail: detail(ending, state, result.as_deref()),
-            returned: state
-                .rounds
-                .done
-                .as_ref()
-                .and_then(|done| serde_json::from_str(done.result.as_deref()?).ok()),
+            returned: run.returned(),
             reported: state.rounds.state.clone(),
             attempt: state.failed_attempts + 1,
             awaits: open_awaits(state),
@@ -375,7 +381,7 @@ fn blocked_until(state: &RunState) -> Option<Timestamp> {
 fn open_awaits(state: &RunState) -> Vec<Await> {
     match state.lifecycle {
         Lifecycle::Blocked { .. } => {
-            state.awaits.iter().filter(|one| !one.answered).cloned().collect()
+            state.awaits.iter().filter(|one| !one.answered).map(shown_await).collect()
         }
         Lifecycle::Queued
         | Lifecycle::Running { .. }
@@ -385,11 +391,56 @@ fn open_awaits(state: &RunState) -> Vec<Await> {
     }
 }
 
-fn summary(ending: &Ending, result: Option<&str>) -> Option<String> {
-    let text = match ending.status {
-        EndStatus::Completed => result,
-        EndStatus::Failed => ending.error.as_deref().or(result),
-        EndStatus::Canceled => result.or(Some("canceled")),
+/// An item as it is shown. The record has no more of a question than is shown, and does not say if
+/// there is more; so one that fills that gives its last character to a mark.
+fn shown_await(item: &Await) -> Await {
+    let mut shown = item.clone();
+    if let Some((last, _)) = shown.prompt.char_indices().nth(SUMMARY_CHARS_MAX - 1) {
+        shown.prompt.truncate(last);
+        shown.prompt.push('\u{2026}');
+    }
+    shown
+}
+
+/// At most [`SUMMARY_CHARS_MAX`] characters of the result of a run, or of its error; `None` before
+/// it has ended.
+#[must_use]
+pub fn summary(status: Status, error: Option<&str>, result: Option<&str>) -> Option<String> {
+    let text = match status {
+        Status::Completed => result,
+        Status::Failed => error.or(result),
+        Status::Canceled => result.or(Some("canceled")),
+        Status::Queued
+        | Status::Running
+        | Status::Blocked
+        | Status::Canceling
+        | Status::Finalizing => None,
     };
     text.map(|text| first_chars(text, SUMMARY_CHARS_MAX).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_of_which_no_more_is_kept_ends_with_a_mark() {
+        let shown = |prompt: String| {
+            let (id, on) = ("q".to_owned(), BlockedOn::Input);
+            shown_await(&Await { id, on, prompt, answered: false }).prompt
+        };
+        let whole = "ä".repeat(SUMMARY_CHARS_MAX - 1);
+        assert_eq!(shown(whole.clone()), whole);
+        assert_eq!(shown("ä".repeat(SUMMARY_CHARS_MAX)), format!("{whole}\u{2026}"));
+    }
+
+    #[test]
+    fn t_031_each_end_has_its_summary() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(summary(Status::Completed, None, Some("done")), text("done"));
+        assert_eq!(summary(Status::Failed, Some("broke"), Some("half")), text("broke"));
+        assert_eq!(summary(Status::Canceled, None, None), text("canceled"));
+        assert_eq!(summary(Status::Canceled, None, Some("half")), text("half"));
+        assert_eq!(summary(Status::Running, None, Some("half")), None);
+    }
 }

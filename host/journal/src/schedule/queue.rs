@@ -18,8 +18,13 @@ pub struct Rank {
 
 impl Rank {
     /// The rank before which there is none.
-    pub const FIRST: Self =
-        Self { lane: Lane::Resume, priority: Reverse(i32::MAX), number: u64::MIN };
+    pub const FIRST: Self = Self::first_of(Lane::Resume);
+
+    /// The rank before which there is none in a lane.
+    #[must_use]
+    pub const fn first_of(lane: Lane) -> Self {
+        Self { lane, priority: Reverse(i32::MAX), number: u64::MIN }
+    }
 
     /// The rank of a run in a lane.
     #[must_use]

@@ -25,7 +25,9 @@ pub trait Sessions: Send + Sync {
     async fn open_session(&self, session: Session) -> Result<Session, StoreError>;
 
     /// Ends a session, made known or not: no run is asked for from it any more, nor from those that
-    /// its key covers. Repeated, it changes nothing; the first end counts.
+    /// its key covers. Consents that are bound to it are revoked in the same write, by
+    /// [`crate::consent::BY_HOST`], as far as this store keeps consents. Repeated, it changes
+    /// nothing; the first end counts.
     ///
     /// # Errors
     /// [`StoreError`].

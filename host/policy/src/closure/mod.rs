@@ -149,6 +149,8 @@ fn content(
         prompts: _,
         tools: _,
         agents: _,
+        // Those of agents that are called stand with these; of others nothing is decided by them.
+        descriptions: _,
         subscribers: _,
         channels: _,
         // What they come to stands in the settings.

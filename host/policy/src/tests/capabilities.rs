@@ -10,6 +10,14 @@ use crate::selector::Selector;
 const WRITE: Capability = Capability::WorkspaceWrite;
 
 #[test]
+fn a_rule_that_is_to_be_added_is_told_as_a_policy_takes_it() {
+    let a = agent("allow = [\"workspace-write: Cafe\u{301}/**\"]");
+    let fault = a.grants.preopens().expect_err("it cannot be read");
+    let told = fault.to_string();
+    assert!(told.contains("add \"workspace-read: Cafe\u{301}/**\", or"), "{told}");
+}
+
+#[test]
 fn each_capability_is_granted_by_its_rule_and_denied_as_a_whole() {
     for capability in Capability::ALL {
         let granted = agent(&format!("allow = [{:?}]", capability.grant_rule()));

@@ -240,8 +240,13 @@ fn a_decision_says_which_rule_decided_or_what_to_add() {
             "no rule allows workspace-write here",
         ),
         (
-            grants.decide(&Use::Path(READ, "x\u{1b}2J\"y")),
-            "no rule allows workspace-read (conf/taskrun.toml:7:1, add: allow = [\"workspace-read: x\\\\u{1b}2J\\\"y\"])",
+            grants.decide(&Use::Path(READ, "x\"y")),
+            "no rule allows workspace-read (conf/taskrun.toml:7:1, add: allow = [\"workspace-read: x\\\"y\"])",
+            "no rule allows workspace-read here",
+        ),
+        (
+            grants.decide(&Use::Path(READ, "x\u{1b}2J/y")),
+            "no rule allows workspace-read (conf/taskrun.toml:7:1, add: allow = [\"workspace-read: FOLDER/**\"])",
             "no rule allows workspace-read here",
         ),
         (
@@ -348,7 +353,30 @@ fn folders_are_opened_for_wasi_only_if_that_is_what_the_rules_say() {
     ];
     for (body, expected) in cases {
         let agent = agent(body);
-        assert_eq!(agent.grants.preopens().map_err(|rule| rule.text.as_str()), expected, "{body}");
+        let found = agent.grants.preopens().map_err(|fault| fault.rule().text.as_str());
+        assert_eq!(found, expected, "{body}");
+    }
+}
+
+#[test]
+fn rules_that_are_no_folders_for_wasi_are_told_with_the_reason() {
+    const DOCS: &str = "\"workspace-read: docs/**\"";
+    for (body, words) in [
+        ("allow = [\"workspace-read: docs/*\"]".to_owned(), "expressed so; write `dir/**`"),
+        ("allow = [\"workspace-write: docs/**\"]".to_owned(), "add \"workspace-read: docs/**\""),
+        (
+            format!("allow = [{DOCS}, \"workspace-write: notes/**\"]"),
+            "add \"workspace-read: notes/**\"",
+        ),
+        (format!("allow = [{DOCS}, \"workspace-write: **\"]"), "add \"workspace-read: **\""),
+        (
+            format!("allow = [{DOCS}]\ndeny = [\"workspace-read: docs/a\"]"),
+            "takes a part out of one that is allowed",
+        ),
+    ] {
+        let agent = agent(&body);
+        let fault = agent.grants.preopens().expect_err("they are no folders").to_string();
+        assert!(fault.contains(words), "{body}: {fault}");
     }
 }
 

@@ -239,6 +239,7 @@ fn claim() -> Claim {
         finalizers: 0,
         tree_slots: u32::MAX,
         ready: Ready::All,
+        resumes: 0,
         now: Timestamp(1),
     }
 }

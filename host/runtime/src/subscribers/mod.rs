@@ -29,6 +29,7 @@ pub(crate) fn subscribers_of(policy: &Policy) -> Subscribers {
         let subscriber = Subscriber {
             events: one.events.clone(),
             interrupts: false,
+            include_result: one.include_result,
             transport: transport(one, folder, (&client, &clock)),
         };
         (one.name.clone(), subscriber)

@@ -1,6 +1,6 @@
 //! Claims: the runs that a host takes from the queue.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 
 use taskrun_journal::hold::{Hold, Lane};
@@ -8,6 +8,7 @@ use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, ClaimCounts, NextRun, Rank};
+use taskrun_journal::status::Status;
 use taskrun_journal::store::{Claim, CreateOutcome, NewRun, Prospect, Stay};
 use taskrun_journal::time::Timestamp;
 
@@ -17,22 +18,24 @@ impl State {
     pub(super) fn claim(&mut self, claim: &Claim) -> Vec<Run> {
         self.set_now(claim.now);
         let mut runs = Vec::new();
-        let mut finalizers = 0;
+        let mut taken = ClaimCounts::new(claim);
         loop {
-            let taken = ClaimCounts { runs: runs.len(), finalizers };
             let Ok::<_, Infallible>(next) = schedule::next_claimed(
                 claim,
                 taken,
-                || Ok(self.queue.first(&claim.ready, claim.tree_slots).map(|(_, id)| id)),
+                |lane| {
+                    let first = self.queue.first((&claim.ready, lane), claim.tree_slots);
+                    Ok(first.map(|(_, id)| id))
+                },
                 || Ok(self.first_finalizer(claim)),
             );
             let Some(NextRun { run: id, is_finalizer }) = next else { break };
-            finalizers += usize::from(is_finalizer);
             let Some(entry) = self.runs.get(id) else { break };
             let claimed = schedule::claimed(entry.run.clone(), &claim.host, claim.now);
             let Ok(Some((run, recorded))) = claimed else {
                 unreachable!("a wanted run can be claimed: {claimed:?}")
             };
+            taken.add(&run, is_finalizer);
             runs.push(run.clone());
             self.replace(run, [recorded].into());
         }
@@ -60,7 +63,8 @@ impl State {
 
     pub(super) fn prospect(&self, claim: &Claim) -> Prospect {
         let moves = claim.now != self.now && self.queue.has_between(self.now, claim.now);
-        let first = || self.queue.first(&claim.ready, claim.tree_slots).is_some();
+        let all = (&claim.ready, Lane::Resume);
+        let first = || self.queue.first(all, claim.tree_slots).is_some();
         if moves || first() || self.first_finalizer(claim).is_some() {
             return Prospect::Claim;
         }
@@ -82,13 +86,24 @@ impl State {
         is_awaited || self.held.contains_key(host)
     }
 
+    /// The run that waits for its finalizer alone and is to be taken first. The owner of whose runs
+    /// the fewest are in their finalizers comes first, so that nobody's keep those of others waiting.
     fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
-        let is_ready = |id: &&RunId| {
-            self.runs
-                .get(*id)
-                .is_some_and(|of| claim.ready.includes(&Pins::of(&of.run), Lane::Resume))
-        };
-        self.finalizers.values().find(is_ready)
+        if self.finalizers.is_empty() {
+            return None;
+        }
+        let mut under_way: HashMap<[&str; 2], usize> = HashMap::new();
+        for entry in self.held.values().flatten().filter_map(|id| self.runs.get(id)) {
+            if entry.run.status() == Status::Finalizing {
+                *under_way.entry(owner_of(&entry.run)).or_default() += 1;
+            }
+        }
+        let waiting = self.finalizers.values().filter_map(|id| Some((id, &self.runs.get(id)?.run)));
+        let ready = waiting.filter(|(_, run)| claim.ready.includes(&Pins::of(run), Lane::Resume));
+        // Of several with as few under way the first is given.
+        let first =
+            ready.min_by_key(|(_, run)| under_way.get(&owner_of(run)).copied().unwrap_or_default());
+        first.map(|(id, _)| id)
     }
 
     pub(super) fn wanted(&self) -> Vec<Pins> {
@@ -122,4 +137,9 @@ impl State {
         let spec = &entry.run.spec;
         Some((Rank::of(spec, lane, entry.number), Pins::of(&entry.run)))
     }
+}
+
+/// The owner of a run, in its tenant.
+fn owner_of(run: &Run) -> [&str; 2] {
+    [&run.spec.tenant, &run.spec.owner_user_id]
 }

@@ -3,6 +3,7 @@
 mod artifacts;
 mod attached;
 mod claim;
+mod consents;
 mod dispatches;
 mod entries;
 #[cfg(test)]
@@ -381,6 +382,7 @@ impl Sessions for MemoryStore {
     async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
         let mut state = self.lock();
         state.outbox.end_session(key);
+        state.consents.end_session(&key.scope(), at);
         Ok(state.timelines.end(key, at))
     }
 

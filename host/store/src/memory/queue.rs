@@ -167,9 +167,14 @@ impl Queue {
         self.trees.get(root).map_or(0, |tree| tree.held)
     }
 
-    /// The run to be taken first, if no tree without a number of its own may have more than so many
-    /// slots and only these runs are taken.
-    pub(super) fn first(&self, ready: &Ready, tree_slots: u32) -> Option<(Rank, &RunId)> {
+    /// The run to be taken first from a lane on, if no tree without a number of its own may have more
+    /// than so many slots and only these runs are taken.
+    pub(super) fn first(
+        &self,
+        (ready, from_lane): (&Ready, Lane),
+        tree_slots: u32,
+    ) -> Option<(Rank, &RunId)> {
+        let least = Rank::first_of(from_lane);
         let mut first: Option<(Rank, &RunId)> = None;
         let mut from = 0;
         while from < tree_slots {
@@ -178,7 +183,7 @@ impl Queue {
                 break;
             };
             let best = first.map(|(best, _)| best);
-            let level = self.fronts.range((*held, Rank::FIRST, 0)..(held + 1, Rank::FIRST, 0));
+            let level = self.fronts.range((*held, least, 0)..(held + 1, Rank::FIRST, 0));
             let mut level =
                 level.take_while(|((_, rank, _), _)| best.is_none_or(|best| *rank < best));
             let found = level.find(|((_, rank, pins), _)| self.is_in(ready, *pins, rank.lane));
@@ -315,12 +320,16 @@ mod tests {
         }
         wanted(&mut queue, &free, &free, (20_000, "p"));
         assert_eq!(queue.fronts.len(), 2);
-        assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(20_000), &free)));
-        assert_eq!(queue.first(&Ready::only(["p"]), 2), Some((rank(0), &id("r-0"))));
+        let first = |queue: &Queue, pin: &str, slots| {
+            let found = queue.first((&Ready::only([pin]), Lane::Resume), slots);
+            found.map(|(rank, id)| (rank, id.clone()))
+        };
+        assert_eq!(first(&queue, "p", 1), Some((rank(20_000), free.clone())));
+        assert_eq!(first(&queue, "p", 2), Some((rank(0), id("r-0"))));
         queue.change((&full, &TreeBounds::default()), |tree| tree.held -= 1);
-        assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(0), &id("r-0"))));
-        assert_eq!(queue.first(&Ready::only(["p"]), 0), None);
-        assert_eq!(queue.first(&Ready::only(["q"]), 1), None);
+        assert_eq!(first(&queue, "p", 1), Some((rank(0), id("r-0"))));
+        assert_eq!(first(&queue, "p", 0), None);
+        assert_eq!(first(&queue, "q", 1), None);
     }
 
     #[test]
@@ -334,7 +343,8 @@ mod tests {
         queue.change((&held, &TreeBounds::default()), |tree| tree.held += 1);
         wanted(&mut queue, &held, &held, (0, "h"));
         let first = |pins: &[&str]| {
-            queue.first(&Ready::only(pins.iter().copied()), 2).map(|(_, id)| id.as_str())
+            let ready = Ready::only(pins.iter().copied());
+            queue.first((&ready, Lane::Resume), 2).map(|(_, id)| id.as_str())
         };
         assert_eq!(first(&["h", "c", "w"]), Some("held"));
         assert_eq!(first(&["c", "w"]), Some("cold"));

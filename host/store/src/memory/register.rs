@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
@@ -82,7 +83,7 @@ impl Register for State {
         now: Timestamp,
     ) -> Result<Option<Rank>, Infallible> {
         self.set_now(now);
-        Ok(self.queue.first(ready, tree_slots).map(|(rank, _)| rank))
+        Ok(self.queue.first((ready, Lane::Resume), tree_slots).map(|(rank, _)| rank))
     }
 
     fn is_due(&mut self, run: &RunId) -> Result<bool, Infallible> {

@@ -24,6 +24,7 @@ use taskrun_journal::store::{
 use taskrun_journal::time::Timestamp;
 
 use super::artifacts::Artifacts;
+use super::consents::ConsentTable;
 use super::dispatches::DispatchTable;
 use super::entries::Entries;
 use super::facts::Facts;
@@ -54,6 +55,7 @@ pub(super) struct State {
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
     pub(super) facts: Facts,
+    pub(super) consents: ConsentTable,
     pub(super) outbox: Outbox,
     pub(super) dispatches: DispatchTable,
     /// By the paths of their files.

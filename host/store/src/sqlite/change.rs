@@ -346,16 +346,15 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<R
     let (mut runs, mut place) = (Vec::new(), 0);
     let mut skipped = Vec::new();
     let (ready, slots) = (&claim.ready, claim.tree_slots);
-    let mut finalizers = 0;
+    let mut taken = ClaimCounts::new(claim);
     loop {
-        let taken = ClaimCounts { runs: runs.len(), finalizers };
         let next = schedule::next_claimed(
             claim,
             taken,
-            || {
-                let first = || queue.first(ready, slots, claim.now, &skipped);
+            |lane| {
+                let first = || queue.first((ready, lane), slots, claim.now, &skipped);
                 let found = match first()? {
-                    None if queue.pass_over(&skipped)? => first()?,
+                    None if lane == Lane::Resume && queue.pass_over(&skipped)? => first()?,
                     found => found,
                 };
                 Ok(found.map(|first| first.no))
@@ -363,9 +362,9 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<R
             || queue.first_finalizer(ready, claim.now, &skipped),
         )?;
         let Some(NextRun { run: no, is_finalizer }) = next else { break };
-        finalizers += usize::from(is_finalizer);
         match claim_one(&queue, claim, no) {
             Ok((run, last)) => {
+                taken.add(&run, is_finalizer);
                 runs.push(run);
                 place = last;
             }

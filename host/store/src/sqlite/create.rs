@@ -4,7 +4,7 @@ use std::slice;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::dispatch::TaskEvent;
-use taskrun_journal::hold::Hold;
+use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
@@ -371,7 +371,7 @@ impl schedule::Register for Register<'_> {
         now: Timestamp,
     ) -> Result<Option<Rank>, Fault> {
         self.queue.look(tree_slots, now)?;
-        let first = self.queue.first(ready, tree_slots, now, &[])?;
+        let first = self.queue.first((ready, Lane::Resume), tree_slots, now, &[])?;
         Ok(first.map(|first| first.rank))
     }
 

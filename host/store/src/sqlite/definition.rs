@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 
 use super::artifacts::ARTIFACTS;
+use super::consents::CONSENTS;
 use super::dispatches::DISPATCHES;
 use super::facts::FACTS;
 use super::fault::Fault;
@@ -20,7 +21,7 @@ use super::schema::TABLES;
 
 /// SQL that makes everything in a file of this version.
 pub(crate) fn all_tables() -> String {
-    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX} {DISPATCHES} {POLICIES}")
+    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX} {DISPATCHES} {POLICIES} {CONSENTS}")
 }
 
 /// The definitions of a schema, by kind and name: the table it belongs to and its SQL.
@@ -45,7 +46,7 @@ fn definitions(db: &Connection) -> Result<Definitions, Fault> {
 
 /// The digest of the definitions of a file that this version made, in their order: one with it need
 /// not be held against ours by name, for which SQLite makes all tables once more.
-const OURS_DIGEST: &str = "ea9a23ae91df2c73401dd4997e97ee52b189ded7354e8a271db15c7ce920b0c2";
+const OURS_DIGEST: &str = "1e01a721c2cf4a3eee3303f66e25fc0766f9ea168d96f72b659f1b93b0c84e2d";
 
 /// The digest of the definitions in a file, in its order.
 fn digest(db: &Connection) -> Result<blake3::Hash, Fault> {

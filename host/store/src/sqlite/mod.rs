@@ -6,6 +6,7 @@ mod artifacts;
 mod attached;
 mod change;
 mod check;
+mod consents;
 mod content;
 mod create;
 mod definition;

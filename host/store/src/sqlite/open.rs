@@ -1,5 +1,7 @@
 //! Opening: the folder, the file, what is in it, and how SQLite is to treat it.
 
+mod permission;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -12,6 +14,7 @@ use rustix::fs::FlockOperation;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
+use self::permission::check_writable;
 use super::content::{FileContent, read_content};
 use super::fault::{Fault, io_error};
 use super::identity::{FileId, Identity};
@@ -59,6 +62,7 @@ pub(crate) fn open(
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_length(&place)?,
         Err(error) => return Err(io_error(&place.file, &error)),
     }
+    check_writable(&place)?;
     let file = identity::database_at(&place)?;
     let db = open_writer(&place, options)?;
     let identity = begin_writing(&place, options, &db, file)?;

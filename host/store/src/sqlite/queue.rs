@@ -317,7 +317,8 @@ impl<'a> Queue<'a> {
     /// True if this claim finds nothing to take.
     pub(crate) fn is_idle(&self, claim: &Claim) -> Result<bool, Fault> {
         self.look(claim.tree_slots, claim.now)?;
-        if self.first(&claim.ready, claim.tree_slots, claim.now, &[])?.is_some() {
+        let all = (&claim.ready, Lane::Resume);
+        if self.first(all, claim.tree_slots, claim.now, &[])?.is_some() {
             return Ok(false);
         }
         let has_finalizer =
@@ -325,10 +326,10 @@ impl<'a> Queue<'a> {
         Ok(!has_finalizer)
     }
 
-    /// The run of these to be taken first, without those that are damaged.
+    /// The run of these to be taken first from a lane on, without those that are damaged.
     pub(crate) fn first(
         &self,
-        ready: &Ready,
+        (ready, from): (&Ready, Lane),
         tree_slots: u32,
         now: Timestamp,
         damaged: &[i64],
@@ -338,16 +339,19 @@ impl<'a> Queue<'a> {
         }
         let mut sql = self.db.prepare_cached(
             "SELECT queue, priority, no, tree, due, pins FROM runs INDEXED BY runs_queued
-             WHERE queue < 2 ORDER BY queue, priority DESC, no",
+             WHERE queue >= ?1 AND queue < 2 ORDER BY queue, priority DESC, no",
         )?;
         loop {
-            let mut rows = sql.query([])?;
+            let mut rows = sql.query([READY + lane_code(from)])?;
             let mut first = None;
             while let Some(row) = rows.next()? {
                 let (rank, no, pins) = (rank(row)?, row.get(2)?, Pins::from_text(row.get(5)?));
                 if ready.includes(&pins, rank.lane) && !damaged.contains(&no) {
-                    first = Some(ReadyRun { no, rank, tree: row.get(3)?, due: row.get(4)?, pins });
-                    break;
+                    let found = ReadyRun { no, rank, tree: row.get(3)?, due: row.get(4)?, pins };
+                    if from == Lane::Resume || !self.is_behind_resumes(&found, now)? {
+                        first = Some(found);
+                        break;
+                    }
                 }
             }
             drop(rows);
@@ -366,22 +370,45 @@ impl<'a> Queue<'a> {
         }
     }
 
+    /// True if a run of the tree and the pins of this one is wanted that was executed before.
+    fn is_behind_resumes(&self, run: &ReadyRun, now: Timestamp) -> Result<bool, Fault> {
+        let Some(tree) = run.tree else { return Ok(false) };
+        let (at_once, parked) = (ready(Lane::Resume), PARKED + lane_code(Lane::Resume));
+        let mut sql = self.db.prepare_cached(
+            "SELECT 1 FROM runs INDEXED BY runs_grouped
+             WHERE tree = ?1 AND pins = ?2 AND queue IN (?3, ?4) AND (due IS NULL OR due <= ?5)
+             LIMIT 1",
+        )?;
+        Ok(sql.exists(params![tree, run.pins.as_str(), at_once, parked, time(now)])?)
+    }
+
     /// The run of these that waits for its finalizer alone and is to be taken first, wherever it
-    /// stands among those whose time has come, without those that are damaged. There are few runs in
-    /// that status.
+    /// stands among those whose time has come, without those that are damaged. The owner of whose
+    /// runs the fewest are in their finalizers comes first, so that nobody's keep those of others
+    /// waiting. There are few runs in that status.
     pub(crate) fn first_finalizer(
         &self,
         ready: &Ready,
         now: Timestamp,
         damaged: &[i64],
     ) -> Result<Option<i64>, Fault> {
-        let mut sql = self.db.prepare_cached(
-            "SELECT no, pins FROM runs INDEXED BY runs_by_tenant
-             WHERE status = ?1 AND queue IN (?2, ?3) AND (due IS NULL OR due <= ?4)
-             ORDER BY priority DESC, no",
-        )?;
         let resumes = lane_code(Lane::Resume);
         let places = (READY + resumes, PARKED + resumes);
+        let waits = "SELECT 1 FROM runs INDEXED BY runs_by_tenant
+                     WHERE status = ?1 AND queue IN (?2, ?3) LIMIT 1";
+        // Most claims find none, and need not know what is under way.
+        if !self.db.prepare_cached(waits)?.exists(params![FINALIZING, places.0, places.1])? {
+            return Ok(None);
+        }
+        let mut sql = self.db.prepare_cached(
+            "SELECT r.no, r.pins FROM runs AS r INDEXED BY runs_by_tenant
+             LEFT JOIN (
+                 SELECT tenant, owner, count(*) AS under_way FROM runs INDEXED BY runs_held
+                 WHERE holder IS NOT NULL AND status = ?1 GROUP BY tenant, owner
+             ) AS o ON o.tenant = r.tenant AND o.owner = r.owner
+             WHERE r.status = ?1 AND r.queue IN (?2, ?3) AND (r.due IS NULL OR r.due <= ?4)
+             ORDER BY coalesce(o.under_way, 0), r.priority DESC, r.no",
+        )?;
         let mut rows = sql.query(params![FINALIZING, places.0, places.1, time(now)])?;
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;

@@ -111,6 +111,19 @@ pub(crate) fn policy_sum(parts: [&str; 3], numbers: [i64; 2]) -> i64 {
     sum(hasher, path, text)
 }
 
+/// Checksum of a consent: all its texts and numbers.
+pub(crate) fn consent_sum(texts: [&str; 10], numbers: [i64; 5]) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
+    }
+    for text in texts {
+        hasher.update(&(text.len() as u64).to_le_bytes());
+        hasher.update(text.as_bytes());
+    }
+    sum(hasher, "consent", "")
+}
+
 fn sum(mut hasher: blake3::Hasher, run: &str, text: &str) -> i64 {
     hasher.update(&(run.len() as u64).to_le_bytes());
     hasher.update(run.as_bytes());

@@ -7,7 +7,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 /// Version of the tables.
-pub const SCHEMA_VERSION: i64 = 13;
+pub const SCHEMA_VERSION: i64 = 14;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
@@ -43,8 +43,8 @@ impl FileVersion {
     }
 }
 
-/// The tables; those of artifacts, facts, reports, dispatches and policies stand in `artifacts.rs`,
-/// `facts.rs`, `outbox.rs`, `dispatches.rs` and `policies.rs`.
+/// The tables; those of artifacts, facts, reports, dispatches, policies and consents stand in
+/// `artifacts.rs`, `facts.rs`, `outbox.rs`, `dispatches.rs`, `policies.rs` and `consents.rs`.
 ///
 /// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
 /// - `no` is the order of acceptance, which is also the order of the queue. `pos` is the order in

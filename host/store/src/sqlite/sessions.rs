@@ -10,9 +10,9 @@ use taskrun_journal::store::{Session, SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
-use super::outbox;
 use super::row::{PageBytes, recorded};
 use super::schema::{KeyKind, bits, int, unbits};
+use super::{consents, outbox};
 
 /// So many events of the whole store are looked through for those of one session: whoever
 /// follows a session is that near to the end.
@@ -54,6 +54,7 @@ pub(crate) fn end(db: &Connection, key: &SessionKey, at: Timestamp) -> Result<Se
     )?
     .execute(params![tenant, id, owner, app, bits(at.0)])?;
     outbox::end_session(db, key)?;
+    consents::end_session(db, &key.scope(), at)?;
     known(db, key)
 }
 

@@ -242,7 +242,8 @@ fn subscriptions(drawn: &[(u8, bool)]) -> Vec<Subscription> {
     let mut all: Vec<Subscription> = Vec::new();
     for (number, of_acceptance) in drawn {
         let events = if *of_acceptance { &TaskEvent::ALL[..] } else { &TaskEvent::ALL[1..] };
-        let one = Subscription { subscriber: subscriber(*number), events: events.to_vec() };
+        let (subscriber, events) = (subscriber(*number), events.to_vec());
+        let one = Subscription { subscriber, events, without_text: false };
         if all.iter().all(|known| known.subscriber != one.subscriber) {
             all.push(one);
         }

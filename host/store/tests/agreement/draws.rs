@@ -163,8 +163,14 @@ fn claim_steps() -> impl Strategy<Value = ClaimStep> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
     let also = option::weighted(0.3, 0..2_u8);
-    (0..3_u8, kind, 0..6_usize, slots, also).prop_map(|(host, pin, limit, tree_slots, also)| {
-        ClaimStep { host, pin, limit, tree_slots, also }
+    let drawn = (0..3_u8, kind, 0..6_usize, slots, also, 0..5_usize);
+    drawn.prop_map(|(host, pin, limit, tree_slots, also, resumes)| ClaimStep {
+        host,
+        pin,
+        limit,
+        tree_slots,
+        also,
+        resumes,
     })
 }
 

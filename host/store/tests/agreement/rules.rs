@@ -8,6 +8,7 @@ use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule::RESUMES_IN_A_ROW;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::Claim;
 
@@ -36,14 +37,28 @@ pub(crate) async fn to_be_claimed(
         .filter(|(lane, number, run)| *lane == Lane::Resume || is_its_turn(run, &all[..*number]))
         .collect();
     wanted.sort_by_key(|(lane, number, run)| (*lane, Reverse(run.spec.priority), *number));
-    let mut taken = Vec::new();
-    for (_, _, run) in wanted {
-        let slots = held.entry(&run.spec.root_run_id).or_default();
-        let of_tree = run.spec.tree.slots.unwrap_or(claim.tree_slots);
-        if taken.len() < claim.limit && claim.tree_slots > 0 && *slots < of_tree {
-            *slots += 1;
-            taken.push(run.id().clone());
-        }
+    let group = |run: &Run| (run.spec.root_run_id.clone(), Pins::of(run));
+    let (mut taken, mut resumes) = (Vec::new(), claim.resumes);
+    while taken.len() < claim.limit && claim.tree_slots > 0 {
+        let has_slot = |run: &Run| {
+            let of_tree = run.spec.tree.slots.unwrap_or(claim.tree_slots);
+            held.get(&run.spec.root_run_id).copied().unwrap_or_default() < of_tree
+        };
+        let is_behind = |run: &Run| {
+            let mut before = wanted.iter().filter(|(lane, ..)| *lane == Lane::Resume);
+            before.any(|(_, _, other)| group(other) == group(run))
+        };
+        let first = wanted.iter().position(|(_, _, run)| has_slot(run));
+        let mut all = wanted.iter();
+        let fresh =
+            all.position(|(lane, _, run)| *lane == Lane::Fresh && has_slot(run) && !is_behind(run));
+        let fresh = fresh.filter(|_| resumes >= RESUMES_IN_A_ROW);
+        let Some(place) = fresh.or(first) else { break };
+        let (_, _, run) = wanted.remove(place);
+        let goes_on = run.state.epoch > 0;
+        resumes = if goes_on { resumes % RESUMES_IN_A_ROW + 1 } else { 0 };
+        *held.entry(&run.spec.root_run_id).or_default() += 1;
+        taken.push(run.id().clone());
     }
     taken
 }

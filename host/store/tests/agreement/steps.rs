@@ -212,6 +212,7 @@ pub(crate) struct ClaimStep {
     limit: usize,
     tree_slots: u32,
     also: Option<u8>,
+    resumes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -262,7 +263,8 @@ enum ChangeKind {
 impl ClaimStep {
     /// One run, whatever its pin.
     pub(crate) fn of_one() -> Self {
-        Self { host: 0, pin: 0, limit: 1, tree_slots: u32::MAX, also: Some(1) }
+        let (tree_slots, also) = (u32::MAX, Some(1));
+        Self { host: 0, pin: 0, limit: 1, tree_slots, also, resumes: 0 }
     }
 
     /// Runs with one pin or two, and the entries of all agents.
@@ -276,6 +278,7 @@ impl ClaimStep {
         Claim {
             ready: self.ready(),
             tree_slots: self.tree_slots,
+            resumes: self.resumes,
             ..wish(host(self.host).as_str(), self.limit, now)
         }
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 pub(crate) use taskrun_fixtures::{new_run, run_id};
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::consent::Consents;
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::hold::{Wait, WaitMode};
@@ -36,8 +37,11 @@ use tempfile::TempDir;
 pub(crate) const PIN: &str = "pin-1";
 
 /// A store of either kind.
-pub(crate) trait Both: Store + Sessions + Hosts + Memory + Dispatches + Policies {}
-impl<T: Store + Sessions + Hosts + Memory + Dispatches + Policies> Both for T {}
+pub(crate) trait Both:
+    Store + Sessions + Hosts + Memory + Dispatches + Policies + Consents
+{
+}
+impl<T: Store + Sessions + Hosts + Memory + Dispatches + Policies + Consents> Both for T {}
 
 /// A store under test.
 pub(crate) struct Fixture {
@@ -333,6 +337,7 @@ pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
         finalizers: 0,
         tree_slots: u32::MAX,
         ready: Ready::only([PIN, "researcher"]),
+        resumes: 0,
         now: Timestamp(now),
     }
 }

@@ -14,6 +14,7 @@ fn told(id: &str, subscriptions: &[(&str, &[TaskEvent])]) -> RunSpec {
     let one = |(subscriber, events): &(&str, &[TaskEvent])| Subscription {
         subscriber: (*subscriber).to_owned(),
         events: events.to_vec(),
+        without_text: false,
     };
     RunSpec { subscriptions: subscriptions.iter().map(one).collect(), ..spec(id) }
 }

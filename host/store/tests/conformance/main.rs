@@ -6,6 +6,7 @@ mod attached;
 mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod consents;
 mod continuations;
 mod dispatches;
 mod facts;
@@ -77,6 +78,15 @@ promises!(
     of_each_file_the_text_that_was_applied_last_is_in_force,
     a_text_that_is_in_force_is_not_applied_again,
     texts_that_are_applied_at_once_have_numbers_of_their_own;
+    consents:
+    a_consent_is_found_by_what_it_is_about_and_by_nothing_else,
+    one_in_place_of_another_revokes_that_and_names_it,
+    a_revoked_consent_is_found_no_more_and_stays_on_record,
+    consents_are_seen_and_revoked_by_those_who_see_them,
+    what_was_over_is_removed_by_its_age_and_the_rest_of_a_session_with_it,
+    an_owner_has_no_more_consents_than_are_allowed,
+    an_empty_name_of_a_session_or_an_application_is_that_of_none,
+    what_is_bound_to_a_session_is_over_with_it;
     nudges:
     a_report_is_due_when_no_run_above_is_open,
     a_report_waits_for_who_is_above_a_run_that_was_removed,
@@ -144,6 +154,7 @@ promises!(
     a_page_of_events_is_bounded_in_bytes;
     queue:
     claims_take_the_highest_priority_and_then_the_oldest,
+    a_run_that_never_began_is_taken_first_where_it_is_the_turn_of_those,
     a_claim_records_what_the_state_machine_decides,
     a_claim_is_no_earlier_than_what_came_before_it,
     a_claim_takes_only_what_is_ready_in_the_order_of_the_queue,
@@ -205,6 +216,7 @@ promises!(
     the_first_obstacle_is_told;
     trees:
     a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one,
+    finalizers_of_one_owner_leave_room_for_those_of_another,
     no_tree_gets_more_slots_than_allowed,
     a_full_tree_is_passed_over,
     a_tree_with_a_number_of_slots_of_its_own_has_these_on_every_host,

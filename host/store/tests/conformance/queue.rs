@@ -1,5 +1,7 @@
 //! The queue, and waiting for it.
 
+use taskrun_journal::schedule::RESUMES_IN_A_ROW;
+
 use super::*;
 
 pub(crate) async fn claims_take_the_highest_priority_and_then_the_oldest(f: &Fixture) {
@@ -308,6 +310,39 @@ pub(crate) async fn what_resumes_is_taken_before_what_never_began(f: &Fixture) {
     assert_eq!(ids(&runs), ["high", "mid"]);
     let runs = f.store.claim(wish("h", 9, 4_000)).await.expect("claims");
     assert_eq!(ids(&runs), ["mid-2", "low", "fresh"]);
+}
+
+pub(crate) async fn a_run_that_never_began_is_taken_first_where_it_is_the_turn_of_those(
+    f: &Fixture,
+) {
+    for id in ["one", "two"] {
+        create(&*f.store, spec(id)).await;
+        put_off(f, id, 3_000).await;
+    }
+    for (id, priority) in [("low", -3), ("high", 7)] {
+        create(&*f.store, RunSpec { priority, ..spec(id) }).await;
+    }
+    let turn =
+        |limit| f.store.claim(Claim { resumes: RESUMES_IN_A_ROW, ..wish("h", limit, 4_000) });
+    assert_eq!(ids(&turn(2).await.expect("claims")), ["high", "one"]);
+    assert_eq!(ids(&turn(1).await.expect("claims")), ["low"]);
+    assert_eq!(ids(&turn(9).await.expect("claims")), ["two"], "there is no other");
+    // One behind a run of its own tree stays behind that.
+    let root = create(&*f.store, spec("root")).await;
+    put_off(f, "root", 3_000).await;
+    create(&*f.store, child("beneath", &root.spec)).await;
+    create(&*f.store, spec("alone")).await;
+    assert_eq!(ids(&turn(9).await.expect("claims")), ["alone", "root", "beneath"]);
+    // The turn comes within a claim, too.
+    for id in ["1", "2", "3", "4", "5", "6"] {
+        create(&*f.store, spec(id)).await;
+        put_off(f, id, 3_000).await;
+    }
+    for id in ["new", "newer"] {
+        create(&*f.store, spec(id)).await;
+    }
+    let runs = f.store.claim(wish("h", 9, 4_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["1", "2", "3", "4", "new", "5", "6", "newer"]);
 }
 
 pub(crate) async fn a_run_is_not_taken_before_its_time(f: &Fixture) {

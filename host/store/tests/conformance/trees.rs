@@ -56,6 +56,29 @@ pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f:
     assert_eq!(ids(&claimed(f, later).await), ["high"]);
 }
 
+pub(crate) async fn finalizers_of_one_owner_leave_room_for_those_of_another(f: &Fixture) {
+    for n in 0..4 {
+        waits_for_its_finalizer(f, spec(&format!("a{n}"))).await;
+    }
+    let bobs = |id: &str| RunSpec {
+        owner_user_id: "bob".to_owned(),
+        parent_session_id: "s-2".to_owned(),
+        ..spec(id)
+    };
+    waits_for_its_finalizer(f, bobs("b0")).await;
+    waits_for_its_finalizer(f, RunSpec { priority: 3, ..bobs("b1") }).await;
+    // The same name in another tenant is another owner.
+    waits_for_its_finalizer(f, RunSpec { tenant: "other".to_owned(), ..spec("c0") }).await;
+    let finalizers = |finalizers| Claim { finalizers, ..wish_slots("h", 0, 1) };
+    assert_eq!(ids(&claimed(f, finalizers(3)).await), ["b1", "a0", "c0"], "priorities first");
+    let taken = claimed(f, finalizers(2)).await;
+    assert_eq!(ids(&taken), ["a1", "b0"], "each has as many");
+    let end = vec![Event::FinalizerStarted, taskrun_fixtures::finished()];
+    append(&*f.store, next(&taken[0], 700, 3_000, end)).await;
+    waits_for_its_finalizer(f, RunSpec { priority: 9, ..bobs("b2") }).await;
+    assert_eq!(ids(&claimed(f, finalizers(1)).await), ["a2"], "of whose runs fewer are under way");
+}
+
 pub(crate) async fn no_tree_gets_more_slots_than_allowed(f: &Fixture) {
     let root = tree(f, "t", 5).await;
     assert_eq!(ids(&claimed(f, wish_slots("h", 9, 3)).await), ["t-0", "t-1"]);

@@ -8,7 +8,7 @@ use taskrun_policy::{
     Pattern,
 };
 
-use crate::host_tools::HostTools;
+use crate::host_tools::{Callee, HostTools};
 use crate::ports::tool::Tool;
 
 /// A tool loaded for one agent.
@@ -26,15 +26,6 @@ pub struct LoadedTool {
     /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
     /// limits.
     pub timeouts: CallTimeouts,
-}
-
-/// An agent that another one may call as a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Its name.
-    pub name: String,
-    /// Its purpose, for the model that chooses; the host says something general if it is `None`.
-    pub description: Option<String>,
 }
 
 /// Why an agent's tools do not fit.
@@ -88,7 +79,7 @@ impl LoadedTool {
 
     /// The tools of the host for an agent with these members: `host/NAME`.
     #[must_use]
-    pub fn of_functions(functions: &[HostFunction], members: &[String], limits: &Limits) -> Self {
+    pub fn of_functions(functions: &[HostFunction], members: &[Callee], limits: &Limits) -> Self {
         Self::of_host(HOST, Arc::new(HostTools::new(functions, members)), limits)
     }
 

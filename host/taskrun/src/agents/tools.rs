@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::autonomy::{Autonomy, means_done};
+use taskrun_journal::operation::Operation;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Pattern};
 
 use super::contract::{broken_promise, check_result};
-use super::loaded::{Callee, LoadedTool, ToolsError};
+use super::loaded::{LoadedTool, ToolsError};
 use crate::arguments::{Arguments, TurnSteps};
 use crate::form::Form;
-use crate::host_tools::{ANY_ARGUMENTS, OwnTools, accepted_schema};
+use crate::host_tools::{ANY_ARGUMENTS, Callee, OwnTools, accepted_schema};
 use crate::ports::tool::{Tool, ToolReply, ToolResult};
 use crate::schema::Allowance;
 
@@ -49,6 +50,8 @@ pub struct AgentTool {
     /// True if a run only speaks of itself by it: that is no work, costs no call, and needs nobody's
     /// consent.
     pub is_own: bool,
+    /// True if a call of it starts runs, and returns once they are accepted.
+    pub(crate) starts_runs: bool,
     arguments: Arc<Arguments>,
     /// Another form of them that is accepted too, and not described to models.
     also_accepted: Option<Arc<Arguments>>,
@@ -113,9 +116,10 @@ impl AgentTools {
         for callee in callees {
             let loaded = LoadedTool::of_callee(callee, limits);
             for spec in loaded.tool.specs() {
-                let tool = AgentTool::new(&loaded, spec, &mut Default::default())?
+                let mut tool = AgentTool::new(&loaded, spec, &mut Default::default())?
                     .waiting(timeouts)
                     .accepting(&accepted_schema())?;
+                tool.starts_runs = true;
                 by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
@@ -129,7 +133,7 @@ impl AgentTools {
     pub fn with_host_tools(
         &self,
         functions: &[HostFunction],
-        members: &[String],
+        members: &[Callee],
         (limits, timeouts): (&Limits, &CallTimeouts),
     ) -> Result<Self, ToolsError> {
         let mut by_name = self.by_name.clone();
@@ -137,7 +141,10 @@ impl AgentTools {
         for spec in loaded.tool.specs() {
             let mut tool =
                 AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
-            tool.is_own = HostFunction::parse(&spec.name).is_some_and(HostFunction::is_own);
+            let function = HostFunction::parse(&spec.name);
+            tool.is_own = function.is_some_and(HostFunction::is_own);
+            let operation = function.and_then(HostFunction::operation);
+            tool.starts_runs = operation == Some(Operation::Spawn);
             by_name.insert(tool.spec.name.clone(), Arc::new(tool));
         }
         Ok(Self::of(by_name))
@@ -296,6 +303,7 @@ impl AgentTool {
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             is_own: false,
+            starts_runs: false,
             arguments: Arc::new(arguments),
             also_accepted: None,
             results: results.map(Arc::new),

@@ -21,13 +21,17 @@ use crate::image::ImageBytes;
 use crate::scan::{WHOLE, scan};
 
 impl Client {
-    /// The whole answer of a run so far, of which its record may hold only the beginning: `None` if
-    /// it has said nothing. It may be that of a run which has failed.
+    /// The result that a run returned, as JSON unless that is a text, or else its whole answer so
+    /// far, of which its record may hold only the beginning: `None` if it has said nothing. It may
+    /// be that of a run which has failed.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
     pub async fn result(&self, id: &str) -> Result<Option<String>, ControllerError> {
         let mut run = self.get(id).await?;
+        if let Some(returned) = run.returned_text() {
+            return Ok(Some(returned));
+        }
         let shown = run.state.reply.result();
         if !run.state.reply.is_cut() {
             return Ok(shown);
@@ -80,19 +84,23 @@ impl Client {
 }
 
 impl Controller {
-    /// The part of a run's answer that begins with a byte of it.
+    /// The part of a run's answer, or of the result that it returned instead, that begins with a
+    /// byte of it.
     pub(super) async fn output_part(
         &self,
         run: &Run,
         from: u64,
     ) -> Result<OutputPart, ControllerError> {
-        let kept = match run.artifact() {
-            Some(whole) => self.0.parts.store.artifact(run.id(), &whole.hash).await?,
-            None => None,
+        let whole = match (run.returned_text(), run.artifact()) {
+            (Some(returned), _) => Some(returned),
+            (None, Some(named)) => {
+                let kept = self.0.parts.store.artifact(run.id(), &named.hash).await?;
+                kept.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            }
+            (None, None) => None,
         };
-        let (text, bytes) = match kept {
-            Some(bytes) => {
-                let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (text, bytes) = match whole {
+            Some(text) => {
                 let bytes = text.len() as u64;
                 (text, bytes)
             }

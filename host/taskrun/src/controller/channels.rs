@@ -93,7 +93,7 @@ pub(super) fn bind(spec: &mut RunSpec, channels: Vec<Channel>) -> Result<(), Con
             Some(known) => known.events.push(TaskEvent::Completed),
             None => {
                 let (subscriber, events) = (channel.to.clone(), vec![TaskEvent::Completed]);
-                spec.subscriptions.push(Subscription { subscriber, events });
+                spec.subscriptions.push(Subscription { subscriber, events, without_text: false });
             }
         }
     }

@@ -11,7 +11,7 @@ use taskrun_journal::spec::RunSpec;
 use super::Controller;
 use crate::error::ControllerError;
 use crate::scope::runs::Caller;
-use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
+use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
 /// Hexadecimal digits in the name of a session that tell it from its siblings, 64 bits.
 const ROOM_DIGITS: usize = 16;
@@ -75,6 +75,11 @@ pub(super) fn context(text: &str) -> Message {
     Message::text(Role::User, format!("{CONTEXT}{text}"))
 }
 
+/// True for a message that is the context of a task.
+pub(super) fn is_context(message: &Message) -> bool {
+    message.joined_text().starts_with(CONTEXT)
+}
+
 /// The context of a task by names, of a message before it; empty where that is none.
 pub(super) fn told_context(message: Option<&str>) -> Map<String, Value> {
     given_context(message.and_then(|message| message.strip_prefix(CONTEXT)))
@@ -91,11 +96,9 @@ fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> 
     if !child.class.is_task() {
         return child.envelope.clone();
     }
-    let [run, run_id, session] = host_keys(above);
-    let given =
-        above.envelope.iter().filter(|(key, _)| ![run, run_id, session].contains(&key.as_str()));
-    let added = child.envelope.iter();
-    given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
+    let mut state = above.given_state();
+    state.extend(child.envelope.clone());
+    state
 }
 
 /// The beginning of the sessions of runs in rooms of the caller's, which its own session, or that of

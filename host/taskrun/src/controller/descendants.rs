@@ -37,8 +37,10 @@ const CONVERSATION_RUNS_MAX: usize = 200;
 /// Of these so many at once: a run may have half a megabyte of words.
 const CONVERSATION_PAGE: usize = 25;
 
-/// The controller as runs see it. It does not keep the controller alive.
-struct ControllerPort(Weak<Inner>);
+/// The controller as a run sees it. It does not keep the controller alive.
+struct ControllerPort {
+    controller: Weak<Inner>,
+}
 
 #[async_trait]
 impl Runs for ControllerPort {
@@ -48,7 +50,7 @@ impl Runs for ControllerPort {
         request: RunsRequest,
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError> {
-        let controller = Controller(self.0.upgrade().ok_or(RunsError::Closed)?);
+        let controller = Controller(self.controller.upgrade().ok_or(RunsError::Closed)?);
         if let RunsRequest::CheckAwaited { ids } = &request {
             return controller.check_awaited(caller, ids).await;
         }
@@ -61,21 +63,21 @@ impl Runs for ControllerPort {
         hash: &str,
         place: Seq,
     ) -> Result<Option<Arc<[u8]>>, RunsError> {
-        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
+        let inner = self.controller.upgrade().ok_or(RunsError::Closed)?;
         let found = Controller(inner).tool_result_at(&caller.spec.id, hash, place).await;
         found.map_err(|error| ControllerError::from(error).into())
     }
 
     async fn artifact(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
-        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
+        let inner = self.controller.upgrade().ok_or(RunsError::Closed)?;
         Ok(Controller(inner).artifact_for(&caller.spec, hash).await?)
     }
 }
 
 impl Controller {
-    /// This controller as the runs that it executes see it.
+    /// This controller as a run that it executes sees it.
     pub(super) fn door(&self) -> Arc<dyn Runs> {
-        Arc::new(ControllerPort(Arc::downgrade(&self.0)))
+        Arc::new(ControllerPort { controller: Arc::downgrade(&self.0) })
     }
 
     /// Refuses the first of these runs that the caller may not wait for.
@@ -157,6 +159,7 @@ impl Controller {
             }
             RunsRequest::Pause { id, reason, timeout_ms } => {
                 let run = self.get_visible(caller, &id).await?;
+                self.check_journal_room(&run).await?;
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = PauseRequest { reason, timeout, tree: false };
                 Ok(changed(&self.client(caller).pause(run.id().as_str(), &request).await?))

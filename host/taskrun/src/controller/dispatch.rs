@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -23,11 +23,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::repeated::RepeatedWarning;
 use super::{Client, Controller};
+use crate::clock::time_comes;
 use crate::driver::in_words;
 use crate::error::ControllerError;
 use crate::ports::transport::{
     INTERRUPT_REASON, News, Subscriber, Subscribers, Transport, TransportError, TransportKind,
 };
+
+// Attempts take the machine's time: subscribers are outside, whatever clock the runs see. The
+// pauses between them are of that clock.
 
 /// Longest wait until a voice is silent: nobody waits longer for news that is there.
 pub const IDLE_WAIT: Duration = Duration::from_secs(15);
@@ -39,6 +43,26 @@ const AT_ONCE: usize = 4;
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// The time for attempts that are under way when the host ends.
 const LAST_TIME: Duration = Duration::from_secs(2);
+
+/// The attempts of this host to hand over to one subscriber.
+#[derive(Default)]
+struct Attempts {
+    failed: RepeatedWarning,
+    /// The numbers of those that are under way. One may be due again before it is over, where the
+    /// clock of runs is faster than the machine's, or the machine stood still.
+    under_way: Mutex<BTreeSet<u64>>,
+}
+
+impl Attempts {
+    /// False if it is under way already.
+    fn begin(&self, number: u64) -> bool {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
+    }
+
+    fn end(&self, number: u64) {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
 
 impl Client {
     /// The dispatches at some stages of the runs that the caller sees, at most [`PAGE_MAX`], after a
@@ -119,7 +143,7 @@ impl Controller {
         let parts = &self.0.parts;
         let names = BTreeSet::from([name.clone()]);
         let mut attempts = JoinSet::new();
-        let (failed, not_found) = (Arc::default(), RepeatedWarning::default());
+        let (ours, not_found) = (Arc::<Attempts>::default(), RepeatedWarning::default());
         while !dispatching.is_cancelled() {
             let room = AT_ONCE.saturating_sub(attempts.len());
             let now = parts.clock.now();
@@ -132,13 +156,13 @@ impl Controller {
                 Ok(_) => Ok(Vec::new()),
                 Err(error) => Err(error.clone()),
             };
-            let pause = match taken {
-                Ok(taken) if taken.is_empty() => next.ok().flatten().map(|due| due.since(now)),
+            let look_at = match taken {
+                Ok(taken) if taken.is_empty() => next.ok().flatten(),
                 Ok(taken) => {
-                    for dispatch in taken {
+                    for dispatch in taken.into_iter().filter(|one| ours.begin(one.number)) {
                         let (subscriber, until) = (subscriber.clone(), dispatching.clone());
-                        let failed = Arc::clone(&failed);
-                        attempts.spawn(self.clone().attempt(dispatch, subscriber, until, failed));
+                        let ours = Arc::clone(&ours);
+                        attempts.spawn(self.clone().attempt(dispatch, subscriber, until, ours));
                     }
                     continue;
                 }
@@ -147,12 +171,12 @@ impl Controller {
                         let text = "what it is to be told is not found";
                         tracing::warn!(subscriber = name, %error, left_out, "{text}");
                     }
-                    Some(STORE_PAUSE)
+                    Some(now.plus(STORE_PAUSE))
                 }
             };
             let time = async {
-                match pause {
-                    Some(pause) => parts.clock.sleep(pause).await,
+                match look_at {
+                    Some(at) => time_comes(&*parts.clock, at).await,
                     None => std::future::pending().await,
                 }
             };
@@ -187,21 +211,21 @@ impl Controller {
         dispatch: Dispatch,
         subscriber: Subscriber,
         dispatching: CancellationToken,
-        failed: Arc<RepeatedWarning>,
+        ours: Arc<Attempts>,
     ) {
         let parts = &self.0.parts;
-        let (key, clock) = (&dispatch.key, &parts.clock);
+        let (key, clock, machine) = (&dispatch.key, &parts.clock, &parts.machine);
         let handed = AssertUnwindSafe(self.tell(&dispatch, &subscriber)).catch_unwind();
         let given_up = async {
             dispatching.cancelled().await;
-            clock.sleep(LAST_TIME).await;
+            machine.sleep(LAST_TIME).await;
         };
         let told = tokio::select! {
             biased;
             told = handed => told.unwrap_or_else(|_| Err(failure("the transport failed"))),
-            () = clock.sleep(ATTEMPT_MAX) => Err(failure("it took too long")),
+            () = machine.sleep(ATTEMPT_MAX) => Err(failure("it took too long")),
             () = given_up => {
-                self.settle_attempt(&dispatch, AttemptOutcome::Released).await;
+                self.settle_attempt(&dispatch, &ours, AttemptOutcome::Released).await;
                 return;
             }
         };
@@ -217,7 +241,7 @@ impl Controller {
                 let next = pause_after(attempts, share[0]).map(|pause| clock.now().plus(pause));
                 // One that is down fails for each run, and the outbox has them all.
                 let last = next.is_none();
-                match failed.told(clock.monotonic()) {
+                match ours.failed.told(clock.monotonic()) {
                     Some(left_out) => {
                         tracing::warn!(%key, attempts, last, %error, left_out, "not told");
                     }
@@ -227,11 +251,13 @@ impl Controller {
                 AttemptOutcome::Failed { error, next }
             }
         };
-        self.settle_attempt(&dispatch, outcome).await;
+        self.settle_attempt(&dispatch, &ours, outcome).await;
     }
 
-    async fn settle_attempt(&self, dispatch: &Dispatch, outcome: AttemptOutcome) {
+    async fn settle_attempt(&self, dispatch: &Dispatch, ours: &Attempts, outcome: AttemptOutcome) {
         let (parts, key) = (&self.0.parts, &dispatch.key);
+        // Before it can be due again.
+        ours.end(dispatch.number);
         let settled = parts.dispatches.settle_dispatch(dispatch.number, &self.0.host, outcome);
         // Otherwise it is told once more, by whichever host takes it then.
         if let Err(error) = settled.await {
@@ -260,7 +286,7 @@ impl Controller {
         tokio::select! {
             biased;
             () = transport.idle() => {}
-            () = self.0.parts.clock.sleep(IDLE_WAIT) => {}
+            () = self.0.parts.machine.sleep(IDLE_WAIT) => {}
         }
     }
 
@@ -275,11 +301,15 @@ impl Controller {
             TaskEvent::Completed => store.get(&key.run).await?,
         };
         let Some(run) = run else { return Ok(None) };
+        let mut subscriptions = run.spec.subscriptions.iter();
+        let own = subscriptions.find(|one| one.subscriber == key.subscriber);
         Ok(Some(News {
             key: key.clone(),
             at: run.state.updated_at,
             text: in_words(store, &run).await?,
-            run: RunView::from(&run),
+            // What the run's own policy says counts beside that of the host.
+            without_text: own.is_some_and(|own| own.without_text),
+            run: RunView::for_callers(&run),
         }))
     }
 }

@@ -12,6 +12,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::schedule;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::store::{Claim, Prospect};
@@ -27,7 +28,7 @@ use super::code::{FAILED_FOR, WithCode};
 use super::repeated::RepeatedWarning;
 use crate::agents::{Agent, LoadFault};
 use crate::driver::{
-    Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock,
+    Bounds, Driver, Env, Live, Patience, PatientConsents, PatientMemory, PatientRuns, PatientStore,
     RunRights, Stalls,
 };
 use crate::gate::narrowing;
@@ -105,6 +106,7 @@ impl Controller {
         let mut looked_at = Instant::now();
         // The claim before found fewer runs than there were slots: there are no more for now.
         let mut took_all = false;
+        let mut resumes = 0;
         let refused = RepeatedWarning::default();
         loop {
             if !took_all {
@@ -126,6 +128,7 @@ impl Controller {
             let claiming = inner.claiming.read().await;
             let claim = self.claim_of(places.counts());
             let limit = claim.limit;
+            let claim = Claim { resumes, ..claim };
             if inner.closing.is_cancelled() {
                 return;
             }
@@ -142,6 +145,9 @@ impl Controller {
             }
             match inner.parts.store.claim(claim).await {
                 Ok(runs) => {
+                    // Finalizers beyond the slots keep no new work waiting.
+                    let in_slots = runs.iter().take(limit);
+                    resumes = in_slots.fold(resumes, schedule::resumes_in_a_row);
                     took_all = runs.len() < limit;
                     if took_all {
                         inner.may_have_waiting.store(false, Ordering::Release);
@@ -187,6 +193,7 @@ impl Controller {
             finalizers: places.finalizers,
             tree_slots: inner.parts.settings.tree_slots,
             ready: self.ready(),
+            resumes: 0,
             now: inner.parts.clock.now(),
         }
     }
@@ -303,7 +310,8 @@ impl Controller {
 
     fn env(&self, id: &RunId, live: &Arc<Live>) -> Env {
         let inner = &self.0;
-        let stalls = Stalls::new(Arc::clone(&inner.parts.clock));
+        let (clock, machine) = (Arc::clone(&inner.parts.clock), Arc::clone(&inner.parts.machine));
+        let stalls = Stalls::new(clock, machine);
         let patience = Patience {
             id: id.clone(),
             live: Arc::clone(live),
@@ -313,7 +321,8 @@ impl Controller {
         let (store, memory) = (Arc::clone(&inner.parts.store), Arc::clone(&inner.parts.memory));
         Env {
             store: Arc::new(PatientStore { inner: store, patience: patience.clone() }),
-            clock: Arc::new(RunClock(Arc::clone(&stalls))),
+            clock: stalls.clock(),
+            machine: stalls.machine(),
             stalls,
             random: Arc::clone(&inner.parts.random),
             closing: inner.closing.clone(),
@@ -322,7 +331,9 @@ impl Controller {
             hooks: inner.parts.hooks.clone(),
             retry_policy: inner.parts.retry_policy.clone(),
             runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
-            memory: Arc::new(PatientMemory { inner: memory, patience }),
+            memory: Arc::new(PatientMemory { inner: memory, patience: patience.clone() }),
+            policy: Arc::clone(&self.agents().policy),
+            consents: Some(PatientConsents { inner: Arc::clone(&inner.parts.consents), patience }),
             held_models: Arc::clone(&inner.held_models),
             format: inner.parts.settings.format,
         }

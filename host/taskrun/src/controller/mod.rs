@@ -13,6 +13,7 @@ mod child;
 mod client;
 mod close;
 mod code;
+mod consents;
 mod continuation;
 mod delivery;
 mod descendants;
@@ -20,6 +21,7 @@ mod dispatch;
 mod execute;
 mod facts;
 mod home;
+mod journal_room;
 mod keep;
 mod nudges;
 mod observe;
@@ -46,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::task::Spawn;
+use taskrun_journal::consent::Consents;
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::{HostId, RunId};
@@ -63,6 +66,7 @@ pub use adopt::AdoptOutcome;
 pub use cancel::{CancelOutcome, REASON_BYTES_MAX};
 pub use client::{Client, Principal};
 pub use close::{CloseOutcome, DRAIN_DEFAULT};
+pub use consents::{CONSENTS_PAGE_MAX, ConsentAnswer, ConsentExtent, ConsentRequest};
 pub use dispatch::IDLE_WAIT;
 pub use facts::FACTS_PAGE_MAX;
 pub use observe::{EventStream, Tree};
@@ -99,6 +103,8 @@ pub struct ControllerParts {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
+    /// Consents to tool calls that hold in more than one run.
+    pub consents: Arc<dyn Consents>,
     /// The rows of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
     /// The subscribers of the program, beside those of the policy.
@@ -107,8 +113,10 @@ pub struct ControllerParts {
     pub agents: Agents,
     /// Agents as the policy changes, and as it was. `None` where it never does.
     pub deployments: Option<Arc<dyn Deployments>>,
-    /// Time.
+    /// The time of runs.
     pub clock: Arc<dyn Clock>,
+    /// The machine's time, in which hooks, subscribers and the end of this host are waited for.
+    pub machine: Arc<dyn Clock>,
     /// Randomness.
     pub random: Arc<dyn Random>,
     /// Makes running guests look at their stop signals.
@@ -223,6 +231,8 @@ struct Inner {
     tasks: TaskTracker,
     /// Models that are not to be asked before a time.
     held_models: Arc<HeldModels>,
+    /// The journals of runs that others pause.
+    journal_sizes: journal_room::JournalSizes,
 }
 
 impl Controller {
@@ -241,25 +251,21 @@ impl Controller {
         parts: ControllerParts,
         drivers: Option<Arc<dyn Spawn + Send + Sync>>,
     ) -> Self {
-        let host = HostId::new(&format!(
-            "host-{}-{:016x}",
-            std::process::id(),
-            random_u64(&*parts.random)
-        ));
-        let slots = Arc::new(Semaphore::new(parts.settings.slots));
-        let began_at = parts.clock.now();
+        let (process, random) = (std::process::id(), random_u64(&*parts.random));
+        let host = HostId::new(&format!("host-{process}-{random:016x}"));
+        let slots = Arc::new(Semaphore::new(parts.settings.slots.min(Semaphore::MAX_PERMITS)));
         let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
         let lease = Lease::new(Arc::clone(&parts.hosts), host.clone(), parts.settings.lease);
-        let held_models = Arc::new(HeldModels::new(Arc::clone(&parts.clock)));
         Self(Arc::new(Inner {
             agents: RwLock::new(Arc::new(parts.agents.clone())),
             reloading: tokio::sync::Mutex::default(),
             looked_at: Mutex::default(),
             beating: Mutex::default(),
             dispatching: Mutex::default(),
+            held_models: Arc::new(HeldModels::new(Arc::clone(&parts.clock))),
+            began_at: parts.clock.now(),
             parts,
             drivers,
-            began_at,
             host,
             lease: Arc::new(lease),
             slots,
@@ -280,7 +286,7 @@ impl Controller {
             may_have_waiting: AtomicBool::new(false),
             claiming: Arc::default(),
             tasks: TaskTracker::new(),
-            held_models,
+            journal_sizes: journal_room::JournalSizes::default(),
         }))
     }
 
@@ -357,7 +363,7 @@ impl Controller {
         Host {
             id: inner.host.clone(),
             pid: std::process::id(),
-            policy: agents.policy.clone(),
+            policy: agents.policy.to_string(),
             agents: Arc::new(agents.names().cloned().collect()),
             subscribers: Arc::new(self.subscribers().names()),
             started_at: inner.began_at,
@@ -424,12 +430,8 @@ impl Controller {
 
     fn journal(&self, run: Run) -> Journal {
         let parts = &self.0.parts;
-        Journal::new(
-            Arc::clone(&parts.store),
-            Arc::clone(&parts.clock),
-            Arc::clone(&parts.random),
-            run,
-        )
+        let (store, clock) = (Arc::clone(&parts.store), Arc::clone(&parts.clock));
+        Journal::new(store, clock, Arc::clone(&parts.random), run)
     }
 }
 

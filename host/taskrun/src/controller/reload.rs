@@ -126,12 +126,15 @@ impl Controller {
         let PolicyChange { agents, models } = change;
         let concerns_all = !models.is_empty();
         let (before, now) = (self.agents(), Arc::new(agents));
+        // Code has them in its tools, whatever its pin. Runs under way go on with those of before.
+        let same_words = before.descriptions == now.descriptions;
         let is_same = |pin: &str| {
             let name = agent_of(pin);
             let pins = (before.by_name.get(name), now.by_name.get(name));
             !concerns_all && matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
         };
-        self.put_in_force(&now, |pin| !concerns_all && now.with_pin(pin).is_some(), is_same).await;
+        let is_kept = |pin: &str| same_words && !concerns_all && now.with_pin(pin).is_some();
+        self.put_in_force(&now, is_kept, is_same).await;
         tell(&before, &now, &models);
         self.list_as_it_is().await;
         self.begin_beating();
@@ -197,7 +200,7 @@ fn tell(before: &Agents, now: &Agents, models: &[String]) {
         names.join(",")
     };
     tracing::info!(
-        policy = now.policy,
+        policy = &*now.policy,
         changed = list(now.by_name.keys().filter(changed).collect()),
         added = list(now.names().filter(|name| !before.has(name)).collect()),
         gone = list(before.names().filter(|name| !now.has(name)).collect()),

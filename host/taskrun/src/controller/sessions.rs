@@ -30,6 +30,8 @@ pub struct SessionDeletion {
     pub removed: RemovalOutcome,
     /// Facts that were forgotten.
     pub facts: u64,
+    /// Consents to tool calls that were bound to it, and are forgotten.
+    pub consents: u64,
 }
 
 impl Client {
@@ -62,9 +64,9 @@ impl Client {
         self.controller.0.parts.sessions.session(&key).await?.ok_or_else(not_found)
     }
 
-    /// Ends a session of the caller, made known or not: nothing is started in it any more. What
-    /// runs goes on. An operator who names no owner ends those of all owners. Repeated, it changes
-    /// nothing.
+    /// Ends a session of the caller, made known or not: nothing is started in it any more, and the
+    /// consents that are bound to it are over. What runs goes on. An operator who names no owner
+    /// ends those of all owners. Repeated, it changes nothing.
     ///
     /// # Errors
     /// [`ControllerError::Invalid`] for an empty id, [`ControllerError::NotFound`] outside the
@@ -81,8 +83,9 @@ impl Client {
     }
 
     /// Ends a session, cancels what is open in it, waits at most [`DELETE_WAIT`] for that to end,
-    /// removes its runs with all that was delegated in it, and forgets its facts: those of the
-    /// caller, or, for an operator who names no owner, of everybody.
+    /// removes its runs with all that was delegated in it, and forgets its facts and the consents
+    /// that are bound to it: those of the caller, or, for an operator who names no owner, of
+    /// everybody.
     ///
     /// # Errors
     /// Those of [`Self::end_session`].
@@ -114,6 +117,8 @@ impl Client {
             (&self.controller.0.parts.memory, self.scope().owner_user_id.as_deref());
         let (tenant, id) = (&session.key.tenant, &session.key.id);
         deleted.facts = memory.forget_session(tenant, owner, id).await?;
+        let consents = &self.controller.0.parts.consents;
+        deleted.consents = consents.remove_consents(&in_session, None, false).await?;
         // Nobody is told of what is deleted.
         self.controller.0.parts.dispatches.forget_dispatches(&in_session).await?;
         let removal = Removal {
@@ -128,6 +133,7 @@ impl Client {
 
     /// Removes runs that the caller sees and that ended before a time, with all that belongs to
     /// them, and says what it did. Runs that are still needed stay. `dry_run` removes nothing.
+    /// Consents that are over are removed by [`Self::remove_consents`].
     ///
     /// # Errors
     /// [`ControllerError::Storage`]; some runs may be removed then.

@@ -32,7 +32,7 @@ const NOT_IN_DETAILS: [&str; 16] = [
 
 /// A run as one above it sees it.
 pub(crate) fn info(run: &Run) -> RunInfo {
-    let view = RunView::from(run);
+    let view = RunView::for_callers(run);
     let mut details = serde_json::to_value(&view).expect("a view has text keys only");
     if let Value::Object(keys) = &mut details {
         keys.retain(|key, _| !NOT_IN_DETAILS.contains(&key.as_str()));
@@ -40,6 +40,11 @@ pub(crate) fn info(run: &Run) -> RunInfo {
     let creator = run.spec.ancestors.last().map_or("user", |above| above.agent_name.as_str());
     details["created_by"] = json!(creator);
     details["task"] = json!(first_chars(&run.spec.task, RESULT_CHARS_MAX));
+    // A result that it returned stands in the place of its answer, which is told beside it.
+    let answer = run.state.reply.result().filter(|answer| view.result.as_ref() != Some(answer));
+    if let Some(answer) = answer {
+        details["final_text"] = json!(answer);
+    }
     RunInfo {
         id: view.id.to_string(),
         parent_run_id: view.parent_run_id.map(|id| id.to_string()).unwrap_or_default(),

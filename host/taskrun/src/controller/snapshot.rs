@@ -90,6 +90,9 @@ pub struct CallSummary {
     /// The run that does its work, for an agent that is called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// The number of the lasting consent by which it began, or was refused, and nobody was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consent: Option<u64>,
 }
 
 /// The stage of a tool call.
@@ -199,9 +202,10 @@ impl CallLog {
                     self.with(tool_call_id, |call| call.run_id = Some(run_id.clone()));
                 }
             }
-            CallEvent::Marked { .. }
-            | CallEvent::ToolCallUpdated { .. }
-            | CallEvent::ToolAuthorization { .. } => {}
+            CallEvent::ToolAuthorization { tool_call_id, consent, .. } => {
+                self.with(tool_call_id, |call| call.consent = consent);
+            }
+            CallEvent::Marked { .. } | CallEvent::ToolCallUpdated { .. } => {}
         }
     }
 
@@ -228,6 +232,7 @@ impl CallLog {
             error_code: None,
             duration_ms: None,
             run_id: None,
+            consent: None,
         });
     }
 

@@ -172,7 +172,7 @@ impl Client {
             }
         }
         let moment = Moment::Spawn { spec: &spec };
-        if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
+        if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.machine, &moment).await {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
         let (idempotency, task) = repetition(request, &spec, now);
@@ -328,6 +328,9 @@ impl Controller {
     /// A run at its beginning, and the event that says so.
     pub(super) fn begun(&self, mut spec: RunSpec) -> (Run, EventRecord) {
         Self::name_terminal(&mut spec);
+        if !spec.subscriptions.is_empty() {
+            self.subscribers().withhold_texts(&mut spec.subscriptions);
+        }
         let recorded = EventRecord {
             seq: 1,
             id: random_u64(&*self.0.parts.random),

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use taskrun_journal::answers::no_user;
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent,
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
 use taskrun_journal::ids::Seq;
 use taskrun_journal::media::Media;
@@ -19,6 +19,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Client;
+use super::child::is_context;
 use crate::driver::CONVERSATION_RESULT_BYTES_MAX;
 use crate::error::ControllerError;
 use crate::scan::{PAGE, scan};
@@ -57,7 +58,8 @@ pub struct Transcript {
 pub struct TranscriptEntry {
     /// Position in the journal, as text.
     pub id: String,
-    /// The author: `user`, the agent's name, or the tool's.
+    /// The author: `user`, the agent's name, or the tool's; `context` where the caller of the run
+    /// told it something beside its task, `session` where it was told what had been said before.
     pub author: String,
     /// Kind of the event.
     pub object: &'static str,
@@ -121,10 +123,15 @@ impl Transcript {
 }
 
 impl TranscriptEntry {
-    /// The entry that an event is; `None` for events that are no part of the conversation.
-    #[must_use]
-    pub fn of(run: &Run, recorded: &EventRecord) -> Option<Self> {
-        let entry = |author: &str, role: Role, content: String| Self {
+    /// The entries that an event is: none for events that are no part of the conversation, and two
+    /// for a task before which the run was told something.
+    pub fn of(run: &Run, recorded: &EventRecord) -> impl Iterator<Item = Self> {
+        let before = Self::before_task(recorded);
+        before.into_iter().chain(Self::said(run, recorded))
+    }
+
+    fn new(recorded: &EventRecord, author: &str, role: Role, content: String) -> Self {
+        Self {
             id: recorded.seq.to_string(),
             author: author.to_owned(),
             object: recorded.event.kind(),
@@ -138,7 +145,27 @@ impl TranscriptEntry {
             error_code: None,
             duration_ms: None,
             timestamp: recorded.at,
+        }
+    }
+
+    /// The messages that a run was given before its task.
+    fn before_task(recorded: &EventRecord) -> Option<Self> {
+        let Event::Queued { spec } = &recorded.event else { return None };
+        let is_call = spec.parent_tool_call_id.is_some();
+        let (author, content) = match spec.context_messages.as_slice() {
+            [] => return None,
+            [only] if is_context(only) || !is_call => ("context", only.joined_text()),
+            // A call gives others only where it hands the conversation over.
+            said if is_call => ("session", carried(said)),
+            said => ("context", carried(said)),
         };
+        let mut entry = Self::new(recorded, author, Role::User, content);
+        entry.images = spec.context_messages.iter().flat_map(Message::images).cloned().collect();
+        Some(entry)
+    }
+
+    fn said(run: &Run, recorded: &EventRecord) -> Option<Self> {
+        let entry = |author: &str, role, content| Self::new(recorded, author, role, content);
         match recorded.event.view() {
             EventView::Lifecycle(event) => match event {
                 LifecycleEvent::Queued { spec } => {
@@ -328,8 +355,13 @@ impl Client {
             found.into_iter().rev().for_each(|entry| entries.push_front(entry));
             end = after;
         }
-        let truncated = entries.len() > limit;
-        entries.drain(..entries.len().saturating_sub(limit));
+        let mut left_out = entries.len().saturating_sub(limit);
+        // A page before this one ends with another event: what belongs to one is not parted.
+        while left_out > 0 && entries[left_out - 1].id == entries[left_out].id {
+            left_out -= 1;
+        }
+        let truncated = left_out > 0;
+        entries.drain(..left_out);
         let first = entries.front().and_then(|entry| entry.id.parse().ok());
         Ok(Transcript {
             id: run.spec.id.to_string(),
@@ -346,13 +378,13 @@ impl Client {
 mod tests {
     use super::*;
     use crate::fixtures::{run, started};
-    use taskrun_journal::event::Event;
     use taskrun_journal::ids::RunId;
     use taskrun_journal::question::Item;
 
     fn entry(event: Event) -> TranscriptEntry {
         let recorded = EventRecord { seq: 3, id: 1, at: Timestamp(5), event };
-        TranscriptEntry::of(&run(vec![started()]), &recorded).expect("a part of the conversation")
+        let run = run(vec![started()]);
+        TranscriptEntry::of(&run, &recorded).next().expect("a part of the conversation")
     }
 
     fn asked(what: AwaitItem) -> TranscriptEntry {

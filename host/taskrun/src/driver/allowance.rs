@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Usage;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::Store;
 use taskrun_policy::{Budget, Reserve};
 use tokio::sync::OnceCell;
 
@@ -17,7 +20,7 @@ use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
 use super::subtree::{ContinuedRun, Subtree, charged};
-use crate::scope::Remaining;
+use crate::scope::{BudgetReading, BudgetSource, Remaining};
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +32,20 @@ pub(crate) struct TreeRemainder {
 }
 
 impl TreeRemainder {
+    /// Of each amount nothing.
+    const NOTHING: Self = Self {
+        tokens: Some(0),
+        prompt_tokens: Some(0),
+        completion_tokens: Some(0),
+        cost_microusd: Some(0),
+    };
+
+    /// This rest, with that of everything else.
+    fn beside(self, counts: Remaining) -> Remaining {
+        let Self { tokens, prompt_tokens, completion_tokens, cost_microusd } = self;
+        Remaining { tokens, prompt_tokens, completion_tokens, cost_microusd, ..counts }
+    }
+
     /// The rest of a budget after so much was used, without what is `kept` of it.
     pub(crate) fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
         let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
@@ -103,6 +120,63 @@ impl TreeSnapshot {
     }
 }
 
+/// The money and tokens that a run spends.
+enum Spending {
+    /// By itself, or without a bound: this is left.
+    Known(TreeRemainder),
+    /// Together with others.
+    Shared(Box<SharedSpending>),
+}
+
+/// The spending of a run that shares budgets with others: the rest follows from their tree.
+struct SharedSpending {
+    spec: Arc<RunSpec>,
+    own: Budget,
+    /// The budgets above it, the first run's first.
+    ancestors: Vec<Budget>,
+    /// The part that the run used itself.
+    used: Usage,
+    kept: Reserve,
+}
+
+impl SharedSpending {
+    fn left(&self, tree: &Subtree) -> TreeRemainder {
+        let id = &self.spec.id;
+        // What the step under way is on record with is counted by the step itself.
+        let of_others = |of| tree.usage_of_others(of, id);
+        let mut left = TreeRemainder::of(&self.own, of_others(id).plus(self.used), self.kept);
+        for (above, budget) in tree.above(id).into_iter().zip(self.ancestors.iter().rev()) {
+            let used = of_others(above).plus(self.used.counted());
+            left = left.least(TreeRemainder::of(budget, used, budget.reserve));
+        }
+        left
+    }
+}
+
+/// The rest of budgets that are shared, as a call reads it.
+struct SharedBudget {
+    store: Arc<dyn Store>,
+    spending: Box<SharedSpending>,
+    /// The rest of everything but money and tokens.
+    counts: Remaining,
+}
+
+#[async_trait]
+impl BudgetSource for SharedBudget {
+    async fn read(&self) -> Remaining {
+        let spec = &self.spending.spec;
+        let left = match Subtree::with_continued(&*self.store, spec).await {
+            Ok(tree) => self.spending.left(&tree),
+            Err(error) => {
+                let run = &spec.id;
+                tracing::warn!(%run, %error, "a call is told that no budget is left");
+                TreeRemainder::NOTHING
+            }
+        };
+        left.beside(self.counts)
+    }
+}
+
 /// The rest of the budgets that bound a run, as it stands.
 pub(super) struct Allowance<'a> {
     parts: &'a Parts,
@@ -118,27 +192,31 @@ impl<'a> Allowance<'a> {
     /// The rest before another question to a model. `more` was used and is not on record;
     /// `last` says whether the reserve is to be spent, which is each run's own.
     pub(super) async fn left(&self, more: Usage, last: bool) -> Result<TreeRemainder, Halt> {
+        let spending = match self.spending(more, last) {
+            Spending::Known(left) => return Ok(left),
+            Spending::Shared(spending) => spending,
+        };
+        let tree = self.tree.of(self.parts, self.recorder.run()).await?;
+        Ok(spending.left(tree))
+    }
+
+    /// The part of that which the run knows by itself.
+    fn spending(&self, more: Usage, last: bool) -> Spending {
         let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
         let ancestors = &self.parts.bounds.ancestors;
         if !bounds_spending(own) && !ancestors.iter().any(bounds_spending) {
-            return Ok(TreeRemainder::default());
+            return Spending::Known(TreeRemainder::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
         let used = charged(run).plus(more);
         // Nobody spends together with a run that is alone.
         let may_share = self.parts.may_have_started_runs(run) || ContinuedRun::of(run).is_some();
         if run.spec.depth == 0 && !may_share {
-            return Ok(TreeRemainder::of(own, used, kept));
+            return Spending::Known(TreeRemainder::of(own, used, kept));
         }
-        let tree = self.tree.of(self.parts, run).await?;
-        // What the step under way is on record with is counted by the step itself.
-        let of_others = |id| tree.usage_of_others(id, run.id());
-        let mut left = TreeRemainder::of(own, of_others(run.id()).plus(used), kept);
-        for (id, budget) in tree.above(run.id()).into_iter().zip(ancestors.iter().rev()) {
-            let used = of_others(id).plus(used.counted());
-            left = left.least(TreeRemainder::of(budget, used, budget.reserve));
-        }
-        Ok(left)
+        let (spec, own) = (Arc::clone(&run.spec), own.clone());
+        let ancestors = ancestors.clone();
+        Spending::Shared(Box::new(SharedSpending { spec, own, ancestors, used, kept }))
     }
 
     /// The limit, beside that of time, that forbids another ordinary step.
@@ -218,24 +296,33 @@ impl<'a> Allowance<'a> {
     /// The rest for a step.
     pub(super) async fn remaining(&self, turn: u32, last: bool) -> Result<Remaining, Halt> {
         let left = self.left(Usage::default(), last).await?;
+        Ok(left.beside(self.counts(turn, last)))
+    }
+
+    /// The rest for calls of a turn that begin. Few of them ask for it: the tree is read when the
+    /// first one does, and that it cannot be read is no matter of the others.
+    pub(super) fn for_calls(&self, turn: u32) -> BudgetReading {
+        let counts = self.counts(turn, false);
+        let spending = match self.spending(Usage::default(), false) {
+            Spending::Known(left) => return BudgetReading::new(left.beside(counts)),
+            Spending::Shared(spending) => spending,
+        };
+        let store = Arc::clone(&self.parts.env.store);
+        BudgetReading::new(SharedBudget { store, spending, counts })
+    }
+
+    /// The rest of everything but money and tokens.
+    fn counts(&self, turn: u32, last: bool) -> Remaining {
         let kept = if last { 0 } else { self.parts.agent.budget.reserve.turns };
-        Ok(Remaining {
-            turns: self
-                .parts
-                .agent
-                .budget
-                .turns
-                .map(|cap| cap.saturating_sub(turn - self.turns_before() + kept)),
+        let turns = self.parts.agent.budget.turns;
+        let failures = &self.recorder.run().state.failures;
+        Remaining {
+            turns: turns.map(|cap| cap.saturating_sub(turn - self.turns_before() + kept)),
             tool_calls: self.parts.tool_calls_left(self.recorder.run()),
-            tokens: left.tokens,
-            prompt_tokens: left.prompt_tokens,
-            completion_tokens: left.completion_tokens,
-            tool_failures: Some(
-                self.recorder.run().state.failures.left(self.parts.agent.limits.tool_failures),
-            ),
-            cost_microusd: left.cost_microusd,
+            tool_failures: Some(failures.left(self.parts.agent.limits.tool_failures)),
             states_cost: self.parts.bounds.states_cost,
-        })
+            ..Remaining::default()
+        }
     }
 
     /// The time that the run may work in all: that of its own budget, and at most the rest of those

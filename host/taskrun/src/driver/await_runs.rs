@@ -1,6 +1,7 @@
 //! A planner that waits for runs: one tool call that is parked from its beginning.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use taskrun_journal::event::{CallWait, Event, Refusal, RunsReport};
 use taskrun_journal::ids::RunId;
@@ -33,9 +34,9 @@ pub(super) async fn record(
             decided: None,
         });
         let outcome = failure("denied", &denied.for_guest);
-        pending.push(result(&call, outcome, Some(Refusal::Denied)));
+        pending.push(result(&call, outcome, Some(Refusal::Denied), Duration::ZERO));
     } else if wait.runs.is_empty() {
-        pending.push(result(&call, failure("invalid", NO_RUNS), None));
+        pending.push(result(&call, failure("invalid", NO_RUNS), None, Duration::ZERO));
     } else {
         let until = wait.timeout.map(|timeout| parts.env.clock.now().plus(timeout));
         pending.push(
@@ -56,7 +57,7 @@ pub(super) async fn record(
                 }
                 Err(id) => {
                     let outcome = failure("not-found", &format!("run not found: {id}"));
-                    result(&call, outcome, None)
+                    result(&call, outcome, None, Duration::ZERO)
                 }
             },
         );

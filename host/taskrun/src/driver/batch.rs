@@ -18,6 +18,7 @@ use taskrun_journal::time::{Timestamp, millis};
 use taskrun_journal::tool::ToolFailure;
 use tracing::Instrument;
 
+use super::allowance::{Allowance, TreeSnapshot};
 use super::arguments::misfits;
 use super::call::{call_scope, tool_call};
 use super::children::{Children, Family, linked};
@@ -27,15 +28,16 @@ use super::recorder::Recorder;
 use super::results::{
     NO_RUNS, dropped_note, metrics_event, out_of_time, output, refuse_all, refused, tool_use,
 };
+use super::start_order::StartOrder;
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
-use super::{engines, hooks};
+use super::{consents, engines, hooks};
 use crate::agents::AgentTool;
 use crate::arguments::TurnSteps;
 use crate::gate::consent::{ConsentRules, PriorConsent};
 use crate::gate::{Admission, Gate};
 use crate::ports::tool::{ToolReply, ToolWait};
-use crate::scope::CallScope;
+use crate::scope::{BudgetReading, CallScope};
 
 /// A call that came to its end.
 struct CallOutcome<'a> {
@@ -131,8 +133,8 @@ impl<'a> Batch<'a> {
         };
         // They pass under the rules of now what they passed under those of then.
         let again = is_open && work.is_decided_by_others();
-        let consents = requests.iter().map(|request| work.consent(turn, request, is_open));
-        let consents: Vec<PriorConsent> = consents.collect();
+        let consents = requests.iter().map(|request| work.consent(request, is_open));
+        let mut consents: Vec<PriorConsent> = consents.collect();
         // The others have passed all layers but consent.
         let looked_at = requests.iter().zip(&consents);
         let looked_at = looked_at.filter(|(_, prior)| prior.passes_layers(again));
@@ -167,15 +169,17 @@ impl<'a> Batch<'a> {
             let asked = (parts, &mut *self.recorder);
             let vetoes = hooks::vetoes(asked, turn, &looked_at, &gate).await?;
             gate.veto(vetoes);
+            consents::look_up(parts, self.recorder.run(), &requests, &mut consents).await?;
         }
-        let rules = ConsentRules { rules: &parts.agent.ask, turn, now: parts.env.clock.now() };
+        let (ask, policy, now) = (&parts.agent.ask, parts.policy(), parts.env.clock.now());
+        let rules = ConsentRules { rules: ask, policy, turn, now };
         for (request, prior) in requests.into_iter().zip(&consents) {
             match gate.admit(&request, (&rules, prior)) {
                 Admission::Begin { .. } | Admission::Ask(_) if waits => {}
                 Admission::Begin { tool, consent } => {
                     events.extend(consent);
                     let begins = scheduled(&request, tool);
-                    queue.add(events, request, tool, begins);
+                    queue.add(events, (request, tool), begins, prior.lasting());
                 }
                 Admission::Ask(item) => events.push(Event::Asked { item }),
                 Admission::Wait => {}
@@ -193,30 +197,41 @@ impl<'a> Batch<'a> {
     pub(super) async fn run_all(&mut self, mut queue: Queue<'a>) -> Result<(), Halt> {
         let (parts, live) = (self.parts, Arc::clone(self.recorder.live()));
         let (mut running, steps) = (FuturesUnordered::new(), Arc::new(TurnSteps::default()));
-        let mut family = Family::new(Arc::clone(&parts.env.store));
+        let (mut family, mut starts) =
+            (Family::new(Arc::clone(&parts.env.store)), StartOrder::default());
         let (clock, grace) = (Arc::clone(&parts.env.clock), parts.agent.limits.grace);
         let mut time_up = TimeUp::new(clock, self.recorder.work_ends_at(), grace);
         loop {
+            let mut budget = None;
             for (request, tool) in queue.take() {
+                let budget = budget.get_or_insert_with(|| self.budget()).clone();
                 let hears = tool.tool.hears_cancellation();
                 let (stop, entered) = live.enter(hears);
                 time_up.enter(&stop, hears);
                 let call = tool_call(parts, self.recorder.run(), &request, tool);
                 let host = (parts, &*self.recorder);
                 let key = &call.tool_call_id;
-                let scope = Arc::new(call_scope(host, &request, tool, key, stop));
+                let scope = call_scope(host, &request, tool, key, (stop, budget));
+                let scope = Arc::new(scope);
                 self.recorder.enter(&scope);
                 let id = request.tool_call_id.as_deref().unwrap_or_default();
                 let span = tracing::debug_span!("tool_call", tool = %request.name, id);
                 let clock = Arc::clone(&parts.env.clock);
                 let (asked, steps) = (self.recorder.asked(), Arc::clone(&steps));
+                let mut place = tool.starts_runs.then(|| starts.add());
                 running.push(async move {
+                    if let Some(place) = &mut place {
+                        place.come().await;
+                    }
                     let began = clock.monotonic();
                     // Nothing begins once somebody has asked to stop.
                     let answer = match asked {
                         Some(failure) => Err(failure),
                         None => tool.tool.call(call, Arc::clone(&scope)).instrument(span).await,
                     };
+                    if let Some(place) = place {
+                        place.leave();
+                    }
                     drop(entered);
                     let took = clock.monotonic().saturating_sub(began);
                     let answer = tool.keep_promise(answer, &steps).await;
@@ -239,6 +254,13 @@ impl<'a> Batch<'a> {
             self.recorder.record(events).await?;
             self.begin_more(&mut queue, running.len()).await?;
         }
+    }
+
+    /// The rest of the budget for calls that begin. That is on record already, so nothing is asked of
+    /// the store here: what failed would cut off calls that have not begun, and those under way.
+    fn budget(&self) -> BudgetReading {
+        let (turn, tree) = (self.recorder.run().state.turns, TreeSnapshot::default());
+        Allowance::new(self.parts, self.recorder, &tree).for_calls(turn)
     }
 
     /// The events of calls that came to their ends: of one, and of those that are there with it,
@@ -288,7 +310,8 @@ impl<'a> Batch<'a> {
             }
             Some(Stop::Limit(_)) => {
                 let late = queue.give_up();
-                self.recorder.record(late.iter().map(out_of_time).collect()).await
+                let overtaken = |request| out_of_time(request, Duration::ZERO);
+                self.recorder.record(late.iter().map(overtaken).collect()).await
             }
             // The results of those under way are the last of the run.
             Some(Stop::JournalFull) => {
@@ -297,6 +320,7 @@ impl<'a> Batch<'a> {
                 self.recorder.record(refused).await
             }
             Some(Stop::Lease | Stop::Asked(_) | Stop::TimedOut) | None => {
+                consents::hold_back((self.parts, self.recorder.run()), queue, running).await;
                 self.recorder.record(queue.place(running)).await?;
                 if self.recorder.stop(Next::FurtherCalls) == Some(Stop::Paused) {
                     // The pause came first: what was to begin is not on record.
@@ -318,7 +342,7 @@ impl<'a> Batch<'a> {
             Err(CallAbort::Stopped { cause: StopCause::RunTimeout })
                 if self.recorder.asked().is_none() =>
             {
-                return vec![out_of_time(&request)];
+                return vec![out_of_time(&request, took)];
             }
             Err(failure) => Err(failure),
             Ok(Err(failure)) => Ok(Err(failure)),

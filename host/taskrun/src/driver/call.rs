@@ -10,7 +10,9 @@ use super::plan::digest;
 use super::recorder::Recorder;
 use crate::agents::AgentTool;
 use crate::ports::tool::ToolCall;
-use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
+use crate::scope::{
+    BudgetReading, CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal,
+};
 
 /// The call of a tool that a run has asked for.
 pub(super) fn tool_call(
@@ -40,13 +42,13 @@ fn key(run: &Run, request: &ToolRequest) -> String {
     digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
 }
 
-/// The scope of a call that its tool knows by the id `key`.
+/// The scope of a call that its tool knows by the id `key`, with the rest of the budget.
 pub(super) fn call_scope(
     (parts, recorder): (&Parts, &Recorder),
     request: &ToolRequest,
     tool: &AgentTool,
     key: &str,
-    stop: StopSignal,
+    (stop, budget): (StopSignal, BudgetReading),
 ) -> CallScope {
     let run = recorder.run();
     let mut context = parts.context(run, run.state.turns);
@@ -66,6 +68,7 @@ pub(super) fn call_scope(
         services: Services {
             memory: Some(parts.memory_access(run, Some(key.to_owned()))),
             long_calls: recorder.work().long_calls.clone(),
+            budget: Some(budget),
             ..Services::default()
         },
         remaining: Remaining::default(),

@@ -18,7 +18,7 @@ use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::runs::RunsRequest;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::Store;
-use taskrun_journal::time::Timestamp;
+use taskrun_journal::time::{Timestamp, millis};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::parts::Parts;
@@ -71,7 +71,7 @@ impl<'a> Children<'a> {
         let child = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
         let Some(child) = child else {
             let gone = failure("not-found", &format!("{}: run {id} is not there", request.name));
-            let event = recorded(request, id, ChildResult::only(gone), None);
+            let event = recorded(request, id, ChildResult::only(gone), None, self.took(request));
             return Ok(Some(ChildEnd { at: Timestamp(0), event, images: Vec::new() }));
         };
         let Lifecycle::Ended { ending, finished_at, .. } = &child.state.lifecycle else {
@@ -94,8 +94,14 @@ impl<'a> Children<'a> {
         let overtaken = ending.status == EndStatus::Canceled && self.recorder.is_out_of_time();
         let refused = overtaken.then_some(Refusal::Finalized);
         let images = images.into_iter().map(|(_, artifact)| artifact).collect();
-        let event = recorded(request, id, given, refused);
+        let event = recorded(request, id, given, refused, self.took(request));
         Ok(Some(ChildEnd { at: *finished_at, event, images }))
+    }
+
+    /// The time since a call began.
+    fn took(&self, request: &ToolRequest) -> Duration {
+        let id = request.tool_call_id.as_deref().unwrap_or_default();
+        self.recorder.work().took(id, self.parts.env.clock.now())
     }
 
     /// The images of the answers of runs that have completed, which become the caller's: of the
@@ -161,7 +167,8 @@ impl<'a> Children<'a> {
         Ok(None)
     }
 
-    /// The outcome of a run that gave nothing but its answer.
+    /// The outcome of a run that did not speak of its call: the result that it returned, as it is,
+    /// or else its answer as a text.
     async fn outcome_of_child(
         &self,
         request: &ToolRequest,
@@ -171,6 +178,9 @@ impl<'a> Children<'a> {
         let (name, reason) = (&request.name, ending.stop_reason);
         Ok(match ending.status {
             EndStatus::Completed => {
+                if let Some(returned) = child.returned() {
+                    return Ok(ToolOutcome::Value(returned.to_string()));
+                }
                 let text = self.whole_answer_of(child).await?;
                 // Whoever reads it is to know that it is not all.
                 let text = match ending.partial {
@@ -263,16 +273,16 @@ impl ChildResult {
     }
 }
 
-/// The result of a call whose run has ended.
+/// The result of a call whose run has ended, so long after the call began.
 fn recorded(
     request: &ToolRequest,
     id: &RunId,
     given: ChildResult,
     refused: Option<Refusal>,
+    took: Duration,
 ) -> Event {
     let call = request.tool_call_id.as_deref().unwrap_or_default();
     let ChildResult { outcome, server_data, bounds, telemetry, media } = given;
-    let duration_ms = telemetry.as_ref().and_then(|told| told.duration_ms).unwrap_or(0);
     let output = ToolOutput {
         server_data,
         bounds,
@@ -282,7 +292,7 @@ fn recorded(
         run_link: Some(id.to_string()),
         ..ToolOutput::plain(&request.name, call, &request.payload, outcome)
     };
-    Event::ToolResult { output: Box::new(output), duration_ms, refused }
+    Event::ToolResult { output: Box::new(output), duration_ms: millis(took), refused }
 }
 
 /// Runs that calls of the batch under way are, while other calls of it hold the slot.

@@ -24,7 +24,7 @@ use self::answers::AnswerPart;
 pub(crate) use self::excerpt::Excerpt;
 use self::excerpt::{MessageExcerpt, OutputExcerpt};
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
-use self::results::{TOO_LARGE, leave_out, name, shown};
+use self::results::{TOO_LARGE, is_too_large, leave_out, name, shown};
 use super::advice::advice;
 use super::results::failure;
 use crate::compaction::in_short;
@@ -397,12 +397,11 @@ impl Conversation {
             let results = self.open.drain(..).filter_map(|(_, result)| result);
             let (mut outputs, places): (Vec<_>, Vec<_>) =
                 results.map(|PlacedOutput { output, place }| (output, place)).unzip();
-            let is_large = |output: &ToolOutput| output.bytes() > CONVERSATION_RESULT_BYTES_MAX;
             // What is shown of one has its name in it.
-            outputs.iter_mut().filter(|output| is_large(output)).for_each(name);
+            outputs.iter_mut().filter(|output| is_too_large(output)).for_each(name);
             let answers = outputs.iter().map(|o| Part::ToolAnswer(shown(o)));
             let parts = answers.chain(advice(&outputs).map(Part::Text)).collect();
-            for output in outputs.iter_mut().filter(|output| is_large(output)) {
+            for output in outputs.iter_mut().filter(|output| is_too_large(output)) {
                 leave_out(output, TOO_LARGE);
             }
             self.add(Message { role: Role::Tool, parts });

@@ -32,7 +32,7 @@ pub(super) async fn let_pass(
         return Ok(reports);
     }
     let spec = Arc::clone(&recorder.run().spec);
-    let clock = &*parts.env.clock;
+    let clock = &*parts.env.machine;
     let each = |one: ReportText| {
         let spec = &spec;
         async move {
@@ -79,7 +79,7 @@ pub(super) async fn tell(
         .map(|ReportText { run, words }| OutcomeDelivery { to: &to, ended: run, words })
         .collect();
     let mut time_up = TimeUp::never(Arc::clone(&parts.env.clock));
-    recorder.attend(&mut time_up, tell_all(hooks, &*parts.env.clock, &deliveries)).await
+    recorder.attend(&mut time_up, tell_all(hooks, &*parts.env.machine, &deliveries)).await
 }
 
 /// The words in which the hooks let one run be told of the end of another; `None` if one blocks it.

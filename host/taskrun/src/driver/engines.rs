@@ -105,7 +105,7 @@ async fn ask(
     requested: Vec<ToolRequest>,
     Shown { hints, labels }: Shown,
 ) -> Result<EngineRuling, Halt> {
-    let (code, clock) = (Arc::clone(&parts.code), Arc::clone(&parts.env.clock));
+    let (code, machine) = (Arc::clone(&parts.code), Arc::clone(&parts.env.machine));
     let input = PolicyInput {
         phase,
         run: parts.context(recorder.run(), turn),
@@ -115,8 +115,8 @@ async fn ask(
         requested,
         labels,
     };
-    let mut time_up = TimeUp::never(Arc::clone(&clock));
-    recorder.attend(&mut time_up, async move { code.guard.decide(&*clock, &input).await }).await
+    let mut time_up = TimeUp::never(Arc::clone(&parts.env.clock));
+    recorder.attend(&mut time_up, async move { code.guard.decide(&*machine, &input).await }).await
 }
 
 /// The tools that a plan step is shown.

@@ -12,22 +12,45 @@ use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::Status;
 use taskrun_journal::stop::CallAbort;
 
+use super::allowance::{Allowance, TreeSnapshot};
 use super::parts::Parts;
 use super::recorder::Recorder;
+use super::results::dropped_note;
 use super::stop::{Halt, Next};
 use crate::ports::planner::FinalizeInput;
-use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services};
+use crate::scope::{
+    CallScope, CallScopeParts, PushBackRoom, Remaining, ScopeEnd, ScopeLimits, Services,
+};
 
 /// Longest that a finalizer may take, where the agent's `step` allows more: it is asked for a few
 /// words, and the run keeps its slot.
 pub const FINALIZER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same for a run that was canceled: whoever cancels waits for it.
 pub const FINALIZER_TIMEOUT_CANCELED: Duration = Duration::from_secs(5);
+/// Events that a finalizer may put into the journal: it is asked for a few words.
+const EVENTS_MAX: u32 = 100;
+/// Bytes of those events.
+const LOG_BYTES_MAX: u64 = 64 << 10;
 
 /// The finalizer of a run whose outcome is fixed.
 pub(super) struct Finalizer<'a> {
     pub(super) parts: &'a Parts,
     pub(super) recorder: &'a mut Recorder,
+}
+
+/// The end of a finalizer.
+struct FinalizerEnd {
+    /// The metadata that it adds, or why it adds none.
+    added: Result<Labels, String>,
+    /// The events that go on record with the end of the run.
+    events: Vec<Event>,
+}
+
+impl FinalizerEnd {
+    /// That of a finalizer that is not asked.
+    fn unasked(added: Result<Labels, String>) -> Self {
+        Self { added, events: Vec::new() }
+    }
 }
 
 impl Finalizer<'_> {
@@ -42,12 +65,8 @@ impl Finalizer<'_> {
             // It is asked once; a host that is about to end would only cut it off.
             return self.recorder.give_back().await;
         }
-        let (metadata, finalizer_error) = match self.ask().await {
-            Ok(Ok(metadata)) => (metadata, None),
-            Ok(Err(error)) => {
-                tracing::warn!(run = %id, error, "the finalizer added nothing");
-                (Labels::new(), Some(error))
-            }
+        let FinalizerEnd { added, mut events } = match self.ask().await {
+            Ok(end) => end,
             Err(Halt::Stopped(stop)) => {
                 tracing::warn!(run = %id, %stop, "the run is given back");
                 return self.recorder.give_back().await;
@@ -58,9 +77,16 @@ impl Finalizer<'_> {
                 return;
             }
         };
-        let finished = Event::Finished { metadata, finalizer_error };
+        let (metadata, finalizer_error) = match added {
+            Ok(metadata) => (metadata, None),
+            Err(error) => {
+                tracing::warn!(run = %id, error, "the finalizer added nothing");
+                (Labels::new(), Some(error))
+            }
+        };
+        events.push(Event::Finished { metadata, finalizer_error });
         let decide = |run: &Run| match run.status() {
-            Status::Finalizing => vec![finished.clone()],
+            Status::Finalizing => events.clone(),
             Status::Queued
             | Status::Running
             | Status::Blocked
@@ -72,13 +98,13 @@ impl Finalizer<'_> {
         self.recorder.persist(decide).await;
     }
 
-    async fn ask(&mut self) -> Result<Result<Labels, String>, Halt> {
+    async fn ask(&mut self) -> Result<FinalizerEnd, Halt> {
         let (parts, run) = (self.parts, self.recorder.run());
         let Lifecycle::Finalizing { ending, finalizer_began, .. } = &run.state.lifecycle else {
-            return Ok(Ok(Labels::new()));
+            return Ok(FinalizerEnd::unasked(Ok(Labels::new())));
         };
         if *finalizer_began || !parts.code.planner.has_finalizer() {
-            return Ok(Err("the finalizer was cut off".to_owned()));
+            return Ok(FinalizerEnd::unasked(Err("the finalizer was cut off".to_owned())));
         }
         let input = FinalizeInput {
             run: parts.context(run, run.state.turns),
@@ -87,7 +113,12 @@ impl Finalizer<'_> {
             metadata: run.spec.metadata.clone(),
         };
         let timeout = timeout(ending.status, parts.agent.limits.step);
+        let push_backs = PushBackRoom {
+            held: Arc::clone(&parts.env.held_models),
+            spent: Duration::from_millis(run.state.pushed_back_ms),
+        };
         self.recorder.stand().await?;
+        let remaining = self.remaining().await;
         self.recorder.commit(|_| vec![Event::FinalizerStarted]).await?;
         let (signal, entered) = self.recorder.live().enter_finalizer();
         let scope = Arc::new(CallScope::new(CallScopeParts {
@@ -102,10 +133,13 @@ impl Finalizer<'_> {
             runs: None,
             tools: Arc::default(),
             state: self.recorder.work().conversation.state().clone(),
-            services: Services { prompts: Arc::clone(&parts.agent.prompts), ..Services::default() },
-            remaining: Remaining::default(),
-            // The journal is closed to everything but the end.
-            limits: ScopeLimits { events: 0, bytes: 0 },
+            services: Services {
+                prompts: Arc::clone(&parts.agent.prompts),
+                push_backs: Some(push_backs),
+                ..Services::default()
+            },
+            remaining,
+            limits: ScopeLimits { events: EVENTS_MAX, bytes: LOG_BYTES_MAX },
             wake: self.recorder.wake(),
             journal: None,
             tape: None,
@@ -113,19 +147,43 @@ impl Finalizer<'_> {
         let planner = Arc::clone(&parts.code.planner);
         let limit_ms = taskrun_journal::time::millis(timeout);
         // The outcome is fixed and must not hang on a mistake in here.
-        let asked = AssertUnwindSafe(planner.finalize(input, scope)).catch_unwind();
+        let asked = AssertUnwindSafe(planner.finalize(input, Arc::clone(&scope))).catch_unwind();
         let answer = tokio::select! {
             biased;
             answer = asked => answer.unwrap_or(Err(CallAbort::Internal)),
             () = parts.env.clock.sleep(timeout) => Err(CallAbort::Deadline { limit_ms }),
         };
         drop(entered);
-        Ok(match answer {
+        let added = match answer {
             Ok(Ok(metadata)) => Ok(trimmed(metadata)),
             Ok(Err(error)) => Err(error.to_string()),
             Err(failure) => Err(failure.to_string()),
-        })
+        };
+        Ok(FinalizerEnd { added, events: on_record(scope.finish()) })
     }
+
+    /// The rest of the budget, with what is kept for the last word. Where it cannot be read no model
+    /// is asked, as what an answer costs would be held to nothing.
+    async fn remaining(&self) -> Remaining {
+        let (run, tree) = (self.recorder.run(), TreeSnapshot::default());
+        let allowance = Allowance::new(self.parts, self.recorder, &tree);
+        match allowance.remaining(run.state.turns, true).await {
+            Ok(remaining) => remaining,
+            Err(halt) => {
+                tracing::warn!(run = %run.id(), %halt, "the finalizer is left no budget");
+                Remaining { tokens: Some(0), ..Remaining::default() }
+            }
+        }
+    }
+}
+
+/// The events of a finalizer that go on record: its lines and refusals, and what it used. Nothing
+/// else that it says counts, as the outcome is fixed.
+fn on_record(end: ScopeEnd) -> Vec<Event> {
+    let ScopeEnd { events, dropped, usage, .. } = end;
+    let is_kept = |event: &Event| matches!(event, Event::PolicyDecision { .. } | Event::Log { .. });
+    let kept = events.into_iter().filter(is_kept);
+    kept.chain(dropped_note(dropped)).chain(usage.map(|usage| Event::Usage { usage })).collect()
 }
 
 /// The time of the finalizer of a run that ends so, of an agent whose steps may take `step`.

@@ -179,8 +179,12 @@ fn takes_part(spec: &RunSpec, run: &Run) -> bool {
     !run.spec.history.is_none() && run.spec.parent_app_name == spec.parent_app_name
 }
 
-/// The answer of a run, whole unless it is too long to be read; `None` for an empty one.
+/// The result that a run returned, or else its answer, whole unless that is too long to be read;
+/// `None` for an empty one.
 pub(super) async fn answer_of(store: &dyn Store, run: &Run) -> Result<Option<String>, StoreError> {
+    if let Some(returned) = run.returned_text() {
+        return Ok(Some(returned));
+    }
     let short = run.artifact().filter(|whole| whole.size <= WHOLE_BYTES_MAX);
     let whole = match short {
         Some(artifact) => match store.artifact(run.id(), &artifact.hash).await {

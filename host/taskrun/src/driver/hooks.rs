@@ -35,7 +35,7 @@ pub(super) async fn vetoes(
                 return None;
             }
             let moment = Moment::ToolCall { spec, turn, request };
-            let veto = env.hooks.ask(&*env.clock, &moment).await?;
+            let veto = env.hooks.ask(&*env.machine, &moment).await?;
             Some((call_id(request).to_owned(), veto))
         }
     });
@@ -57,7 +57,7 @@ pub(super) async fn veto_of_round(
         return Ok(None);
     }
     let (spec, round) = (Arc::clone(&run.spec), rounds.ended + 1);
-    let asked = async { env.hooks.ask(&*env.clock, &Moment::Round { spec: &spec, round }).await };
+    let asked = async { env.hooks.ask(&*env.machine, &Moment::Round { spec: &spec, round }).await };
     let mut time_up = TimeUp::never(Arc::clone(&env.clock));
     recorder.attend(&mut time_up, asked).await
 }

@@ -25,6 +25,7 @@ mod batch;
 mod call;
 mod child_tracker;
 mod children;
+mod consents;
 mod conversation;
 mod delivery_hooks;
 mod descendants;
@@ -55,6 +56,7 @@ mod round;
 mod run_rights;
 mod said;
 mod stalls;
+mod start_order;
 mod step;
 mod stop;
 mod subtree;
@@ -66,6 +68,7 @@ mod windows;
 mod work;
 
 pub(crate) use allowance::{TreeRemainder, bounds_spending};
+pub(crate) use consents::PatientConsents;
 pub use conversation::CONVERSATION_RESULT_BYTES_MAX;
 pub(crate) use descendants::{
     EarlierRuns, continued_runs, find_visible, is_own_or_above, may_be_of_conversation,
@@ -79,7 +82,7 @@ pub(crate) use parts::{Bounds, Env};
 pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore};
 pub(crate) use reports::in_words;
 pub(crate) use run_rights::RunRights;
-pub(crate) use stalls::{RunClock, Stalls};
+pub(crate) use stalls::Stalls;
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
 pub use subtree::charged;

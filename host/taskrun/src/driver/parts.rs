@@ -12,6 +12,7 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, Budget};
 use tokio_util::sync::CancellationToken;
 
+use super::consents::PatientConsents;
 use super::lease::Lease;
 use super::stalls::Stalls;
 use crate::agents::{Agent, AgentCode};
@@ -27,6 +28,9 @@ pub(crate) struct Env {
     pub(crate) store: Arc<dyn Store>,
     /// Stands still with the run.
     pub(crate) clock: Arc<dyn Clock>,
+    /// The machine's time, in which hooks and policy engines are waited for. Stands still with the
+    /// run, too.
+    pub(crate) machine: Arc<dyn Clock>,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) random: Arc<dyn Random>,
     pub(crate) closing: CancellationToken,
@@ -39,6 +43,10 @@ pub(crate) struct Env {
     pub(crate) runs: Arc<dyn Runs>,
     /// Facts that the components of runs may read and write.
     pub(crate) memory: Arc<dyn Memory>,
+    /// The policy file of the host.
+    pub(crate) policy: Arc<str>,
+    /// Lasting consents to tool calls; `None` where no call is made.
+    pub(crate) consents: Option<PatientConsents>,
     /// Models that are not to be asked before a time.
     pub(crate) held_models: Arc<HeldModels>,
     /// The format of journals.
@@ -66,6 +74,11 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// The policy file that the run is of.
+    pub(super) fn policy(&self) -> &str {
+        self.agent.origin.as_ref().map_or(&*self.env.policy, |origin| origin.policy.as_str())
+    }
+
     /// The context of a call in a turn of the run.
     pub(super) fn context(&self, run: &Run, turn: u32) -> RunContext {
         let spec = &run.spec;

@@ -14,6 +14,7 @@ use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::layer::Layer;
+use taskrun_journal::list::{TreePage, TreeQuery};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
@@ -71,7 +72,10 @@ impl Patience {
         }
     }
 
-    async fn ask_store<T, F>(&self, ask: impl FnMut() -> F + Send) -> Result<T, StoreError>
+    pub(super) async fn ask_store<T, F>(
+        &self,
+        ask: impl FnMut() -> F + Send,
+    ) -> Result<T, StoreError>
     where
         T: Send,
         F: Future<Output = Result<T, StoreError>> + Send,
@@ -102,6 +106,15 @@ impl Layer for PatientStore {
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.patience.ask_store(|| self.inner.get(id)).await
+    }
+
+    async fn tree(
+        &self,
+        query: &TreeQuery,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Result<TreePage, StoreError> {
+        self.patience.ask_store(|| self.inner.tree(query, after, limit)).await
     }
 
     async fn read(

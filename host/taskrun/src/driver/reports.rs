@@ -33,7 +33,7 @@ const PAGE: usize = 64;
 const PAGES_MAX: usize = 16;
 /// Attempts to take reports that others take at the same time.
 const ATTEMPTS_MAX: usize = 16;
-/// Stands before the answer of a run.
+/// Stands before the answer of a run, or before the result that it returned.
 const RESULT: &str = "result";
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
@@ -322,8 +322,9 @@ pub(super) fn report(run: &Run, said: &[(&str, &str)]) -> String {
             true => (cut(output, room), CUT),
             false => (*output, ""),
         };
-        // Of one that is very long there is less in the first place.
-        let whole = match (*what, run.artifact()) {
+        // Of an answer that is very long there is less in the first place.
+        let answer = run.artifact().filter(|_| run.returned_text().is_none());
+        let whole = match (*what, answer) {
             (RESULT, Some(whole)) => whole.size,
             _ => output.len() as u64,
         };

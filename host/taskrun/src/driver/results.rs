@@ -1,6 +1,8 @@
 //! Results of tool calls as they are recorded: those of tools, held to what their tools promised, and
 //! those that the host itself gives.
 
+use std::time::Duration;
+
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::media::Media;
@@ -8,6 +10,7 @@ use taskrun_journal::message::{Labels, LogLevel, RetryHint, RetryReason, ToolErr
 use taskrun_journal::metrics::Metrics;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::time::millis;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use crate::agents::{AgentTool, broken_promise};
@@ -40,10 +43,9 @@ pub(super) fn refused(request: &ToolRequest, refusal: Refusal, failure: ToolFail
     Event::ToolResult { output: Box::new(output), duration_ms: 0, refused: Some(refusal) }
 }
 
-/// The result of a call that the end of the run's time overtook.
-pub(super) fn out_of_time(request: &ToolRequest) -> Event {
-    let error = ToolError::coded(TIME_BUDGET, OUT_OF_TIME);
-    refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
+/// The result of a call that the end of the run's time overtook, so long after it began.
+pub(super) fn out_of_time(request: &ToolRequest, took: Duration) -> Event {
+    result(request, failure(TIME_BUDGET, OUT_OF_TIME), Some(Refusal::Finalized), took)
 }
 
 /// Answers calls that the end of the run overtakes, so that the conversation stays whole.
@@ -62,23 +64,30 @@ pub(super) fn refuse_after_done(pending: &mut Vec<Event>, requests: &[ToolReques
     }));
 }
 
+/// The result of a call that the host gives, so long after it began.
 pub(super) fn result(
     request: &ToolRequest,
     outcome: ToolOutcome,
     refused: Option<Refusal>,
+    took: Duration,
 ) -> Event {
     let id = request.tool_call_id.as_deref().unwrap_or_default();
     let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
-    Event::ToolResult { output: Box::new(output), duration_ms: 0, refused }
+    Event::ToolResult { output: Box::new(output), duration_ms: millis(took), refused }
 }
 
-/// The result of a call with images that belong to it.
-pub(super) fn result_with(request: &ToolRequest, value: String, media: Vec<Media>) -> Event {
+/// The same with images that belong to it.
+pub(super) fn result_with(
+    request: &ToolRequest,
+    value: String,
+    media: Vec<Media>,
+    took: Duration,
+) -> Event {
     let id = request.tool_call_id.as_deref().unwrap_or_default();
     let outcome = ToolOutcome::Value(value);
     let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
     let output = Box::new(ToolOutput { media, ..output });
-    Event::ToolResult { output, duration_ms: 0, refused: None }
+    Event::ToolResult { output, duration_ms: millis(took), refused: None }
 }
 
 pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
@@ -145,6 +154,7 @@ pub(super) fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
     let retry_hint = match failure {
         CallAbort::Deadline { .. } => Some(Box::new(RetryHint::new(RetryReason::Timeout, name))),
         CallAbort::Memory { .. }
+        | CallAbort::Unavailable
         | CallAbort::Stack
         | CallAbort::Limit { .. }
         | CallAbort::Trap { .. }

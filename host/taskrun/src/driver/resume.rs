@@ -13,6 +13,7 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
+use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::InterruptionPolicy;
 
@@ -26,6 +27,7 @@ use super::results::{CYCLE, failure, json_text, result, result_with};
 use super::stop::{Halt, Next, Stop};
 use super::work::Call;
 use crate::agents::AgentTool;
+use crate::gate::consent::answered_by;
 use crate::host_tools::report;
 
 /// Begins the id of the question whether a call may be repeated.
@@ -77,11 +79,11 @@ impl<'a> Batch<'a> {
             self.answer_questions().await?;
             let (mut events, mut queue, mut fresh) = (Vec::new(), Queue::default(), Vec::new());
             let (mut ended, mut awaited, mut over) = (Vec::new(), Vec::new(), Vec::new());
-            let mut images = Vec::new();
+            let (mut images, now) = (Vec::new(), parts.env.clock.now());
             for call in self.recorder.work().open_calls() {
-                let request = &call.request;
+                let (request, took) = (&call.request, call.took(now));
                 match self.state_of(call, parts.code.tools.get(&request.name)).await? {
-                    OpenCall::Result(outcome) => events.push(result(request, outcome, None)),
+                    OpenCall::Result(outcome) => events.push(result(request, outcome, None, took)),
                     OpenCall::Awaited(end) => {
                         events.push(end.event);
                         over.extend(end.ended);
@@ -89,7 +91,8 @@ impl<'a> Batch<'a> {
                     }
                     OpenCall::Ended(end) => ended.push(*end),
                     OpenCall::CutOff(outcome) => {
-                        events.push(result(request, outcome, Some(Refusal::Interrupted)));
+                        let refusal = Some(Refusal::Interrupted);
+                        events.push(result(request, outcome, refusal, took));
                     }
                     OpenCall::Begin => fresh.push(request.clone()),
                     OpenCall::Repeat(tool) => {
@@ -97,7 +100,7 @@ impl<'a> Batch<'a> {
                             tool_call_id: call.id().to_owned(),
                             attempt: call.attempts + 1,
                         };
-                        queue.add(&mut events, request.clone(), tool, begins);
+                        queue.add(&mut events, (request.clone(), tool), begins, None);
                     }
                     OpenCall::Ask(item) => events.push(Event::Asked { item }),
                     OpenCall::Wait(runs) => awaited.extend(runs),
@@ -177,14 +180,15 @@ impl<'a> Batch<'a> {
                     WaitMode::All => found.iter().all(ended),
                     WaitMode::Any => found.iter().any(ended),
                 };
-                let over = until.is_some_and(|until| self.parts.env.clock.now() >= until);
+                let now = self.parts.env.clock.now();
+                let over = until.is_some_and(|until| now >= until);
                 Ok(if settled || over {
                     let children = Children::new(self.parts, self.recorder);
                     let shown = children.images_of_all(&found).await?;
                     let counts: Vec<_> = shown.iter().map(Vec::len).collect();
                     let value = report(*form, (runs, &counts), &found).to_string();
                     let (media, images) = shown.into_iter().flatten().unzip();
-                    let event = result_with(&call.request, value, media);
+                    let event = result_with(&call.request, value, media, call.took(now));
                     let over = runs.iter().zip(&found).filter(|(_, run)| ended(run));
                     let ended = over.map(|(id, _)| id.clone()).collect();
                     OpenCall::Awaited(Box::new(WaitEnd { event, images, ended }))
@@ -218,7 +222,9 @@ impl<'a> Batch<'a> {
             (InterruptionPolicy::Ask, Some(Answer::Confirmed(true))) => OpenCall::Repeat(tool),
             (InterruptionPolicy::Ask, None) if work.was_asked(&id) => OpenCall::Wait(Vec::new()),
             (InterruptionPolicy::Ask, None) => {
-                OpenCall::Ask(Box::new(confirmation(id, &call.request)))
+                let now = self.parts.env.clock.now();
+                let until = answered_by(&self.parts.agent.ask, now);
+                OpenCall::Ask(Box::new(confirmation(id, &call.request, until)))
             }
             (InterruptionPolicy::Fail, _) | (InterruptionPolicy::Ask, Some(_)) => {
                 OpenCall::CutOff(failure("interrupted", CUT_OFF))
@@ -335,7 +341,8 @@ impl<'a> Batch<'a> {
         if let Some(CallWait::Child { run }) = &call.parked {
             Children::new(self.parts, self.recorder).stop(run).await;
         }
-        let event = result(&call.request, failure("cycle", CYCLE), None);
+        let took = call.took(self.parts.env.clock.now());
+        let event = result(&call.request, failure("cycle", CYCLE), None, took);
         self.recorder.record(vec![event]).await
     }
 
@@ -378,7 +385,7 @@ pub(super) fn repeat_id(call: &Call) -> String {
     format!("{REPEAT}{}:{}", call.attempts, call.id())
 }
 
-fn confirmation(id: String, request: &ToolRequest) -> Item {
+fn confirmation(id: String, request: &ToolRequest, until: Timestamp) -> Item {
     let name = &request.name;
     let what = AwaitItem::Confirmation {
         id,
@@ -386,8 +393,11 @@ fn confirmation(id: String, request: &ToolRequest) -> Item {
         tool_name: name.clone(),
         tool_call_id: request.tool_call_id.clone().unwrap_or_default(),
         payload: request.payload.clone(),
+        digest: None,
+        policy: None,
     };
-    Item { what, tool_call_id: request.tool_call_id.clone(), until: None, default: None }
+    // Without an answer by then the call has failed, as it would without being asked about.
+    Item { what, tool_call_id: request.tool_call_id.clone(), until: Some(until), default: None }
 }
 
 fn answer_as_result(answer: &Answer) -> ToolOutcome {

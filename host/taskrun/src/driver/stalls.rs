@@ -1,4 +1,4 @@
-//! The times at which a run stands still, as its host or its store does, and a clock that stands
+//! The times at which a run stands still, as its host or its store does, and the clocks that stand
 //! still with it.
 
 use std::sync::Arc;
@@ -8,10 +8,62 @@ use async_trait::async_trait;
 use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::watch;
 
+use crate::clock::ProcessTimeUse;
+
 /// The times at which a run stands still.
 pub(crate) struct Stalls {
-    clock: Arc<dyn Clock>,
+    clock: Arc<RunClock>,
+    machine: Arc<RunClock>,
+}
+
+/// A reason to stand still; ends with this value.
+pub(crate) struct Stall(Arc<Stalls>);
+
+impl Stalls {
+    /// The standstills are measured by the clock of runs and by that of the machine: either may be
+    /// faster than the other.
+    pub(crate) fn new(clock: Arc<dyn Clock>, machine: Arc<dyn Clock>) -> Arc<Self> {
+        let process_time = Arc::new(ProcessTimeUse::begin());
+        let of = |clock| Arc::new(RunClock::new(clock, Arc::clone(&process_time)));
+        Arc::new(Self { clock: of(clock), machine: of(machine) })
+    }
+
+    /// The time of the run.
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    /// The machine's time, as far as the run did not stand still.
+    pub(crate) fn machine(&self) -> Arc<dyn Clock> {
+        self.machine.clone()
+    }
+
+    /// Sleeps by a clock that does not stand still.
+    pub(super) async fn sleep(&self, duration: Duration) {
+        self.clock.inner.sleep(duration).await;
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>) -> Stall {
+        self.clock.stop();
+        self.machine.stop();
+        Stall(Arc::clone(self))
+    }
+}
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.0.clock.go_on();
+        self.0.machine.go_on();
+    }
+}
+
+/// A clock whose time since its beginning passes only while the run does not stand still. The time
+/// of day is everybody's.
+struct RunClock {
+    inner: Arc<dyn Clock>,
     state: watch::Sender<StallTimes>,
+    /// The time in which the process stands still as a whole is none of the machine's clock.
+    _process_time: Arc<ProcessTimeUse>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -24,28 +76,31 @@ struct StallTimes {
     before: Duration,
 }
 
-/// A reason to stand still; ends with this value.
-pub(crate) struct Stall(Arc<Stalls>);
-
-impl Stalls {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, state: watch::Sender::default() })
+impl RunClock {
+    fn new(inner: Arc<dyn Clock>, process_time: Arc<ProcessTimeUse>) -> Self {
+        Self { inner, state: watch::Sender::default(), _process_time: process_time }
     }
 
-    /// Sleeps by a clock that does not stand still.
-    pub(super) async fn sleep(&self, duration: Duration) {
-        self.clock.sleep(duration).await;
-    }
-
-    pub(crate) fn begin(self: &Arc<Self>) -> Stall {
-        let now = self.clock.monotonic();
+    /// There is one more reason to stand still.
+    fn stop(&self) {
+        let now = self.inner.monotonic();
         self.state.send_modify(|stood| {
             if stood.reasons == 0 {
                 stood.since = now;
             }
             stood.reasons += 1;
         });
-        Stall(Arc::clone(self))
+    }
+
+    /// There is one reason less.
+    fn go_on(&self) {
+        let now = self.inner.monotonic();
+        self.state.send_modify(|stood| {
+            stood.reasons -= 1;
+            if stood.reasons == 0 {
+                stood.before += now.saturating_sub(stood.since);
+            }
+        });
     }
 
     /// The time for which the run has stood still in all.
@@ -53,42 +108,26 @@ impl Stalls {
         let stood = *self.state.borrow();
         match stood.reasons {
             0 => stood.before,
-            _ => stood.before + self.clock.monotonic().saturating_sub(stood.since),
+            _ => stood.before + self.inner.monotonic().saturating_sub(stood.since),
         }
     }
 }
 
-impl Drop for Stall {
-    fn drop(&mut self) {
-        let now = self.0.clock.monotonic();
-        self.0.state.send_modify(|stood| {
-            stood.reasons -= 1;
-            if stood.reasons == 0 {
-                stood.before += now.saturating_sub(stood.since);
-            }
-        });
-    }
-}
-
-/// A clock whose time since its beginning passes only while the run does not stand still. The time
-/// of day is everybody's.
-pub(crate) struct RunClock(pub(crate) Arc<Stalls>);
-
 #[async_trait]
 impl Clock for RunClock {
     fn now(&self) -> Timestamp {
-        self.0.clock.now()
+        self.inner.now()
     }
 
     fn monotonic(&self) -> Duration {
-        self.0.clock.monotonic().saturating_sub(self.0.total())
+        self.inner.monotonic().saturating_sub(self.total())
     }
 
     async fn sleep_until(&self, at: Duration) {
         while self.monotonic() < at {
             // While it stands still this is too early, and the rest is waited for afterwards.
-            self.0.clock.sleep_until(at.saturating_add(self.0.total())).await;
-            let mut state = self.0.state.subscribe();
+            self.inner.sleep_until(at.saturating_add(self.total())).await;
+            let mut state = self.state.subscribe();
             // The sender is there as long as the clock is.
             state.wait_for(|stood| stood.reasons == 0).await.ok();
         }

@@ -146,6 +146,7 @@ impl Work {
         self.journal_bytes = self.journal_bytes.saturating_add(bytes);
         self.unfolded_bytes = self.unfolded_bytes.saturating_add(bytes);
         self.push(&recorded.event, recorded.seq);
+        self.note_beginning(recorded);
     }
 
     /// Takes one event into account, which stands at this position of the journal.
@@ -327,26 +328,20 @@ impl Work {
                 }
                 self.calls = message
                     .tool_uses()
-                    .map(|call| Call {
-                        request: ToolRequest {
+                    .map(|call| {
+                        Call::new(ToolRequest {
                             name: call.name.clone(),
                             payload: call.payload.clone(),
                             tool_call_id: Some(call.tool_call_id.clone()),
                             parent_tool_call_id: self.parents.get(&call.tool_call_id).cloned(),
-                        },
-                        attempts: 0,
-                        authorized: false,
-                        idempotent: false,
-                        parked: None,
-                        outcome: None,
+                        })
                     })
                     .collect();
             }
             DialogEvent::AssistantMessage { .. } => self.record_on_tape(event),
             DialogEvent::Asked { item } => {
                 self.tape = Tape::default();
-                let (item, by) = (item.clone(), String::new());
-                self.asked.push(QuestionState { item, answer: None, by });
+                self.ask(item);
             }
             DialogEvent::Answered { item, answer, by, .. } => self.answer(item, answer, by),
             DialogEvent::Injected { text, .. } => {
@@ -384,8 +379,17 @@ impl Work {
             CallEvent::ToolCallUpdated { expected_children_total } => {
                 self.children.mark(expected_children_total);
             }
-            CallEvent::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {
-                self.with_call(tool_call_id, |call| call.authorized = approved);
+            CallEvent::ToolAuthorization {
+                tool_call_id,
+                name,
+                approved,
+                decided_by,
+                for_run,
+                consent,
+            } => {
+                self.with_call(tool_call_id, |call| {
+                    (call.authorized, call.consent) = (approved, consent);
+                });
                 if for_run {
                     self.standing.insert(name.to_owned(), (approved, decided_by.to_owned()));
                 }

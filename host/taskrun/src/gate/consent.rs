@@ -35,13 +35,45 @@ pub(crate) enum PriorConsent {
         /// The person.
         by: String,
     },
+    /// A person decided about all calls of the function in more runs than one.
+    Lasting {
+        /// The number of the consent.
+        number: u64,
+        /// The decision.
+        approved: bool,
+        /// The person.
+        by: String,
+    },
     /// A person was asked about this call.
     Asked {
-        /// The answer and the person who gave it; `None` if there is none.
+        /// The questions about it.
+        asked: CallQuestions,
+        /// The answer to the last one and the person who gave it; `None` if there is none.
         answer: Option<(Answer, String)>,
     },
     /// It was given to this call.
-    Given,
+    Given {
+        /// The questions about it.
+        asked: CallQuestions,
+        /// The number of the lasting consent that it is.
+        consent: Option<u64>,
+    },
+}
+
+/// The questions about the consent to a call that are on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallQuestions {
+    /// Their number.
+    pub(crate) times: u32,
+    /// Digest of the code that the last one is about, if it names any.
+    pub(crate) digest: Option<String>,
+}
+
+impl CallQuestions {
+    /// False if the last one is about other code than that of this digest.
+    fn are_about(&self, digest: &str) -> bool {
+        self.digest.as_deref().is_none_or(|named| named == digest)
+    }
 }
 
 impl PriorConsent {
@@ -49,9 +81,18 @@ impl PriorConsent {
     /// has passed them: it does so once more only `again`, when it may begin.
     pub(crate) fn passes_layers(&self, again: bool) -> bool {
         match self {
-            Self::Nothing | Self::Standing { .. } => true,
-            Self::Asked { answer: None } => false,
-            Self::Asked { answer: Some(_) } | Self::Given => again,
+            Self::Nothing | Self::Standing { .. } | Self::Lasting { .. } => true,
+            Self::Asked { answer: None, .. } => false,
+            Self::Asked { answer: Some(_), .. } | Self::Given { .. } => again,
+        }
+    }
+
+    /// The number of the lasting consent that it is.
+    pub(crate) fn lasting(&self) -> Option<u64> {
+        match self {
+            Self::Lasting { number, .. } => Some(*number),
+            Self::Given { consent, .. } => *consent,
+            Self::Nothing | Self::Standing { .. } | Self::Asked { .. } => None,
         }
     }
 }
@@ -71,22 +112,34 @@ pub(super) enum Consent {
 pub(crate) struct ConsentRules<'a> {
     /// The agent's, and those of the agents above.
     pub(crate) rules: &'a AskRules,
+    /// The policy file that the run is of.
+    pub(crate) policy: &'a str,
     pub(crate) turn: u32,
     pub(crate) now: Timestamp,
 }
 
+/// The time by which a person is to have answered what is asked about a call from `now` on.
+pub(crate) fn answered_by(rules: &AskRules, now: Timestamp) -> Timestamp {
+    now.plus(rules.timeout)
+}
+
 impl ConsentRules<'_> {
-    /// Decides about a call that passed all other layers.
+    /// Decides about a call that passed all other layers. Consent to code is none to other code: a
+    /// person who was asked about that is asked anew.
     pub(super) fn of(
         &self,
         request: &ToolRequest,
         tool: &AgentTool,
         prior: &PriorConsent,
     ) -> Result<Consent, Box<CallRefusal>> {
+        let digest = tool.tool.digest();
         match prior {
-            PriorConsent::Given => Ok(Consent::Given(None)),
-            PriorConsent::Asked { answer: None } => Ok(Consent::Wait),
-            PriorConsent::Asked { answer: Some((answer, by)) } => {
+            PriorConsent::Given { asked, .. } if !asked.are_about(digest) => {
+                Ok(self.ask(request, tool, asked.times))
+            }
+            PriorConsent::Given { .. } => Ok(Consent::Given(None)),
+            PriorConsent::Asked { answer: None, .. } => Ok(Consent::Wait),
+            PriorConsent::Asked { answer: Some((answer, by)), asked } => {
                 let (approved, for_run) = match answer {
                     Answer::Confirmed(approved) => (*approved, false),
                     Answer::ConfirmedForRun(approved) => (*approved, true),
@@ -97,33 +150,55 @@ impl ConsentRules<'_> {
                     | Answer::Choices(_)
                     | Answer::Results(_) => (false, false),
                 };
-                decided(request, approved, by, for_run)
-            }
-            PriorConsent::Nothing | PriorConsent::Standing { .. } => {
-                match (self.rules.about(&tool.spec), prior) {
-                    (None, _) => Ok(Consent::Given(None)),
-                    (Some(_), PriorConsent::Standing { approved, by }) => {
-                        decided(request, *approved, by, true)
-                    }
-                    (Some(rule), _) => {
-                        Ok(Consent::Ask(Box::new(self.question(request, &rule.text))))
-                    }
+                if approved && !asked.are_about(digest) {
+                    return Ok(self.ask(request, tool, asked.times));
                 }
+                decided(request, Decision { approved, by, for_run, consent: None })
+            }
+            PriorConsent::Nothing => Ok(self.ask(request, tool, 0)),
+            // Where no rule wants it, what was decided about the function is of no account.
+            PriorConsent::Standing { .. } | PriorConsent::Lasting { .. }
+                if self.rules.about(&tool.spec).is_none() =>
+            {
+                Ok(Consent::Given(None))
+            }
+            PriorConsent::Standing { approved, by } => {
+                let approved = *approved;
+                decided(request, Decision { approved, by, for_run: true, consent: None })
+            }
+            PriorConsent::Lasting { number, approved, by } => {
+                let (approved, consent) = (*approved, Some(*number));
+                decided(request, Decision { approved, by, for_run: false, consent })
             }
         }
     }
 
-    fn question(&self, request: &ToolRequest, rule: &str) -> Item {
+    /// Has a person asked who was asked about the call so many times, where a rule of now wants it.
+    fn ask(&self, request: &ToolRequest, tool: &AgentTool, times: u32) -> Consent {
+        match self.rules.about(&tool.spec) {
+            Some(rule) => {
+                let item = self.question(request, &rule.text, (tool.tool.digest(), times));
+                Consent::Ask(Box::new(item))
+            }
+            None => Consent::Given(None),
+        }
+    }
+
+    /// The question about a call of the code that has this digest, after so many others.
+    fn question(&self, request: &ToolRequest, rule: &str, (digest, times): (&str, u32)) -> Item {
         let (name, payload) = (&request.name, shown(&request.payload));
         let call = call_id(request).to_owned();
+        let anew = if times > 0 { "; its code has changed since it was asked" } else { "" };
         let what = AwaitItem::Confirmation {
-            id: item_id(self.turn, &call),
-            question: format!("May {name} be called with {payload}? (\"{rule}\")"),
+            id: item_id(self.turn, &call, times),
+            question: format!("May {name} be called with {payload}? (\"{rule}\"{anew})"),
             tool_name: name.clone(),
             tool_call_id: call.clone(),
             payload: request.payload.clone(),
+            digest: Some(digest.to_owned()),
+            policy: Some(self.policy.to_owned()),
         };
-        let until = Some(self.now.plus(self.rules.timeout));
+        let until = Some(answered_by(self.rules, self.now));
         Item { what, tool_call_id: Some(call), until, default: None }
     }
 }
@@ -158,16 +233,29 @@ fn shown(payload: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{head} ... {tail} ({} bytes in all)", payload.len()))
 }
 
-/// The id of the question about a call of a turn.
-pub(crate) fn item_id(turn: u32, call: &str) -> String {
-    format!("{CONFIRM}{turn}:{call}")
+/// The id of the question about a call of a turn, after so many others about it.
+pub(super) fn item_id(turn: u32, call: &str, times: u32) -> String {
+    match times {
+        0 => format!("{CONFIRM}{turn}:{call}"),
+        _ => format!("{CONFIRM}{turn}.{}:{call}", times.saturating_add(1)),
+    }
+}
+
+/// The decision of a person about a call.
+#[derive(Clone, Copy)]
+struct Decision<'a> {
+    approved: bool,
+    /// The person.
+    by: &'a str,
+    /// True if it is about further calls of the run, too.
+    for_run: bool,
+    /// The lasting consent that it is.
+    consent: Option<u64>,
 }
 
 fn decided(
     request: &ToolRequest,
-    approved: bool,
-    by: &str,
-    for_run: bool,
+    Decision { approved, by, for_run, consent }: Decision<'_>,
 ) -> Result<Consent, Box<CallRefusal>> {
     let name = &request.name;
     let authorization = Event::ToolAuthorization {
@@ -176,6 +264,7 @@ fn decided(
         approved,
         decided_by: by.to_owned(),
         for_run,
+        consent,
     };
     if approved {
         return Ok(Consent::Given(Some(authorization)));

@@ -8,9 +8,10 @@
 //! 3. The hooks of the host, which are asked about calls that layers 1, 2 and 5 let pass.
 //! 4. The calls that are left to the turn, and to the run.
 //! 5. The arguments, held to the schema.
-//! 6. The consent of a person, where rules want it (`consent`). A call that a person was asked
-//!    about has passed the others, and does not again, whichever host asks, as long as the policy is
-//!    the same. Under another one it passes them once more before it begins.
+//! 6. The consent of a person, where rules want it (`consent`): to the call, to those of its run,
+//!    or to those of further runs, which was looked up beforehand. A call that a person was asked
+//!    about has passed the others, and does not again, whichever host asks, as long as the policy
+//!    is the same. Under another one it passes them once more before it begins.
 //!
 //! Nothing here knows the driver, the journal's port or the controller: what a layer has to wait
 //! for is asked beforehand, and handed in.

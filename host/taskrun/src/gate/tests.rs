@@ -20,7 +20,7 @@ use taskrun_policy::{
     AskRule, AskRules, CallTimeouts, InterruptionPolicy, Limits, Location, Pattern,
 };
 
-use super::consent::{ConsentRules, PriorConsent, item_id};
+use super::consent::{CallQuestions, ConsentRules, PriorConsent, item_id};
 use super::layer::ArgumentFailures;
 use super::{Admission, Gate, Guard};
 use crate::agents::{AgentTools, LoadedTool};
@@ -122,7 +122,17 @@ fn asking(patterns: &[&str]) -> AskRules {
 }
 
 fn rules(rules: &AskRules) -> ConsentRules<'_> {
-    ConsentRules { rules, turn: 3, now: Timestamp(1_000) }
+    ConsentRules { rules, policy: "/p/taskrun.toml", turn: 3, now: Timestamp(1_000) }
+}
+
+/// The consent to a call about which a person was asked once, as this code.
+fn asked_as(digest: &str, answer: Option<Answer>) -> PriorConsent {
+    let asked = CallQuestions { times: 1, digest: Some(digest.to_owned()) };
+    PriorConsent::Asked { asked, answer: answer.map(|answer| (answer, "p".to_owned())) }
+}
+
+fn given() -> PriorConsent {
+    PriorConsent::Given { asked: CallQuestions::default(), consent: None }
 }
 
 fn refusal(admission: &Admission<'_>) -> Option<(Refusal, String)> {
@@ -237,11 +247,10 @@ fn calls_are_counted_where_they_pass_and_the_smallest_number_is_left() {
 fn what_passes_again_is_refused_by_the_layers_of_now_whatever_a_person_said() {
     let tools = tools(&["t"]);
     let asked = asking(&["t/*"]);
-    let yes = Some((Answer::Confirmed(true), "ann".to_owned()));
     for (prior, passes_once_more) in [
-        (PriorConsent::Given, true),
-        (PriorConsent::Asked { answer: yes }, true),
-        (PriorConsent::Asked { answer: None }, false),
+        (given(), true),
+        (asked_as("idle", Some(Answer::Confirmed(true))), true),
+        (asked_as("idle", None), false),
     ] {
         for again in [false, true] {
             let decided = vec![leaving(&["other/f"])];
@@ -267,45 +276,70 @@ fn a_person_is_asked_once_and_the_answer_decides() {
         assert_eq!(refusal(&left).is_some(), prior.passes_layers(false), "{prior:?}");
         match admission {
             Admission::Begin { consent, .. } => match consent {
-                Some(Event::ToolAuthorization { approved, decided_by, for_run, .. }) => {
-                    format!("begins: {approved} by {decided_by}, for the run: {for_run}")
+                Some(Event::ToolAuthorization {
+                    approved, decided_by, for_run, consent, ..
+                }) => {
+                    let number = consent.map(|number| format!(", consent {number}"));
+                    let number = number.unwrap_or_default();
+                    format!("begins: {approved} by {decided_by}, for the run: {for_run}{number}")
                 }
                 Some(other) => panic!("{other:?}"),
                 None => "begins".to_owned(),
             },
             Admission::Ask(item) => {
-                assert_eq!(item.id(), item_id(3, "1"));
                 assert_eq!(item.until, Some(Timestamp(2_000)));
-                "asks".to_owned()
+                match item.id() == item_id(3, "1", 0) {
+                    true => "asks".to_owned(),
+                    false => format!("asks {}", item.id()),
+                }
             }
             Admission::Wait => "waits".to_owned(),
             Admission::Refuse(refused) => {
-                let Some(Event::ToolAuthorization { approved, for_run, .. }) = refused.decision
+                let Some(Event::ToolAuthorization { approved, for_run, consent, .. }) =
+                    refused.decision
                 else {
                     panic!("{:?}", refused.failure)
                 };
-                format!("declined: {approved}, for the run: {for_run}")
+                let number = consent.map(|number| format!(", consent {number}"));
+                let number = number.unwrap_or_default();
+                format!("declined: {approved}, for the run: {for_run}{number}")
             }
         }
     };
     let standing = |approved| PriorConsent::Standing { approved, by: "p".to_owned() };
-    let answered = |answer| PriorConsent::Asked { answer: Some((answer, "p".to_owned())) };
+    let lasting = |approved| PriorConsent::Lasting { number: 7, approved, by: "p".to_owned() };
+    let answered = |answer| asked_as("idle", Some(answer));
+    let other = |answer| asked_as("other code", Some(answer));
+    let given_as = |digest: &str| {
+        let asked = CallQuestions { times: 2, digest: Some(digest.to_owned()) };
+        PriorConsent::Given { asked, consent: None }
+    };
     for (prior, expected) in [
         (PriorConsent::Nothing, "asks"),
         (standing(true), "begins: true by p, for the run: true"),
         (standing(false), "declined: false, for the run: true"),
-        (PriorConsent::Asked { answer: None }, "waits"),
+        (lasting(true), "begins: true by p, for the run: false, consent 7"),
+        (lasting(false), "declined: false, for the run: false, consent 7"),
+        (asked_as("idle", None), "waits"),
+        (asked_as("other code", None), "waits"),
         (answered(Answer::Confirmed(true)), "begins: true by p, for the run: false"),
         (answered(Answer::Confirmed(false)), "declined: false, for the run: false"),
         (answered(Answer::ConfirmedForRun(true)), "begins: true by p, for the run: true"),
         (answered(Answer::ConfirmedForRun(false)), "declined: false, for the run: true"),
         (answered(Answer::TimedOut), "declined: false, for the run: false"),
-        (PriorConsent::Given, "begins"),
+        (given(), "begins"),
+        (given_as("idle"), "begins"),
+        // Consent to other code is none, and a refusal is one.
+        (given_as("other code"), "asks confirm:3.3:1"),
+        (other(Answer::Confirmed(true)), "asks confirm:3.2:1"),
+        (other(Answer::ConfirmedForRun(true)), "asks confirm:3.2:1"),
+        (other(Answer::ConfirmedForRun(false)), "declined: false, for the run: true"),
+        (other(Answer::TimedOut), "declined: false, for the run: false"),
     ] {
         assert_eq!(admit(&call, &prior), expected, "{prior:?}");
     }
     // Where no rule wants it, nobody is asked, whatever was decided about the function.
-    for prior in [PriorConsent::Nothing, standing(false)] {
+    for prior in [PriorConsent::Nothing, standing(false), lasting(false)] {
         assert_eq!(admit(&request("u/f", "1"), &prior), "begins");
     }
 }
@@ -317,10 +351,10 @@ fn a_call_that_a_person_was_asked_about_has_passed_the_other_layers() {
     let misfits: BTreeMap<_, _> = [("1".to_owned(), misfit())].into();
     let mut gate = Gate::new(&tools, (Some(0), Some(0)), vec![leaving(&[])], misfits);
     gate.veto([("1".to_owned(), veto())]);
-    let begins = gate.admit(&request("t/f", "1"), (&rules(&asked), &PriorConsent::Given));
+    let begins = gate.admit(&request("t/f", "1"), (&rules(&asked), &given()));
     assert!(matches!(begins, Admission::Begin { consent: None, .. }));
     // Not so if the agent does not have the tool any more.
-    let gone = gate.admit(&request("gone/f", "1"), (&rules(&asked), &PriorConsent::Given));
+    let gone = gate.admit(&request("gone/f", "1"), (&rules(&asked), &given()));
     assert_eq!(refusal(&gone).map(|(refusal, _)| refusal), Some(Refusal::Unavailable));
 }
 
@@ -334,9 +368,11 @@ fn question(payload: &str) -> String {
         panic!("nobody is asked")
     };
     assert_eq!(item.id(), "confirm:3:1");
-    let AwaitItem::Confirmation { question, payload: whole, .. } = item.what else {
+    let AwaitItem::Confirmation { question, payload: whole, digest, policy, .. } = item.what else {
         panic!("not a question for consent")
     };
+    assert_eq!(digest.as_deref(), Some("idle"), "the code that is asked about");
+    assert_eq!(policy.as_deref(), Some("/p/taskrun.toml"), "the file whose rule asks");
     assert_eq!(whole, payload, "what is decided about is the whole");
     question
 }

@@ -4,14 +4,17 @@ use serde_json::{Value, json};
 use taskrun_journal::channel::CHANNELS_MAX;
 use taskrun_journal::runs::{AWAITED_MAX, OUTPUT_PART_BYTES_MAX, SPAWNED_MAX};
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
+use taskrun_journal::text::cut;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{HOST, HostFunction};
 
+use super::Callee;
 use super::own::plain;
+use super::reply::CUT;
 use crate::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX};
 
 /// The description of one, for an agent with these members.
-pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
+pub(super) fn of(function: HostFunction, members: &[Callee]) -> ToolSpec {
     let (description, schema) = match function {
         HostFunction::StartTaskRun => (
             "Starts a run of a named agent in the background and returns it with its id. With \
@@ -54,7 +57,8 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
             )
         }
         HostFunction::CancelTaskRun => (
-            "Cancels a run. It is \"canceling\" until its work has come to an end.",
+            "Cancels a run, with everything that it started. It is \"canceling\" until its work has \
+             come to an end.",
             object(json!({ "id": id() }), &["id"]),
         ),
         HostFunction::WaitTaskRun => (
@@ -161,8 +165,8 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
                 json!({
                     "agent": {
                         "type": "string",
-                        "enum": members,
-                        "description": "The agent.",
+                        "enum": members.iter().map(|member| &member.name).collect::<Vec<_>>(),
+                        "description": one_of(members),
                     },
                     "task": text("The whole task; the agent knows nothing of this conversation.",
                         TASK_BYTES_MAX),
@@ -331,20 +335,70 @@ fn seconds(description: &str) -> Value {
     json!({ "type": "integer", "description": description })
 }
 
+/// Most bytes of what is said of a member: a sentence or two.
+const MEMBER_BYTES_MAX: usize = 200;
+/// Most bytes of what is said of all members in one argument: each question to a model has it, once
+/// for each tool that takes a member.
+const MEMBERS_BYTES_MAX: usize = 8 << 10;
+
 /// An enumeration would refuse others before the tool can say that they are no members.
-fn agent(members: &[String]) -> Value {
-    let known = members.join(", ");
-    json!({ "type": "string", "description": format!("The agent, one of: {known}.") })
+fn agent(members: &[Callee]) -> Value {
+    json!({ "type": "string", "description": one_of(members) })
+}
+
+/// The members by their names, with what each is for as long as there is room.
+fn one_of(members: &[Callee]) -> String {
+    let mut left = Some(MEMBERS_BYTES_MAX);
+    let mut listed = Vec::with_capacity(members.len());
+    for Callee { name, description } in members {
+        let said = description.as_deref().map(in_short).filter(|said| !said.is_empty());
+        if let Some(said) = &said {
+            // Behind the first that has no room all stand by their names.
+            left = left.and_then(|left| left.checked_sub(said.len()));
+        }
+        listed.push(match said.filter(|_| left.is_some()) {
+            Some(said) => format!("{name} ({said})"),
+            None => name.clone(),
+        });
+    }
+    format!("The agent, one of: {}.", listed.join(", "))
+}
+
+/// The beginning of a description, in one line.
+fn in_short(description: &str) -> String {
+    let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.len() > MEMBER_BYTES_MAX {
+        true => format!("{}{CUT}", cut(&line, MEMBER_BYTES_MAX - CUT.len())),
+        false => line,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn member(name: &str, description: Option<&str>) -> Callee {
+        Callee { name: name.to_owned(), description: description.map(str::to_owned) }
+    }
+
+    #[test]
+    fn what_members_are_for_is_said_as_long_as_there_is_room() {
+        let sums = "Helps with\n  sums.";
+        let some = [member("helper", Some(sums)), member("hb", None), member("mute", Some(" "))];
+        assert_eq!(one_of(&some), "The agent, one of: helper (Helps with sums.), hb, mute.");
+        let long = in_short(&"ä".repeat(MEMBER_BYTES_MAX));
+        assert!(long.len() <= MEMBER_BYTES_MAX && long.ends_with("ä\u{2026}"), "{long}");
+        let fits = "x".repeat(MEMBER_BYTES_MAX);
+        assert_eq!(in_short(&fits), fits);
+        let many = vec![member("m", Some(&fits)); 256];
+        let (all, said) = (one_of(&many), MEMBERS_BYTES_MAX / MEMBER_BYTES_MAX);
+        assert_eq!((all.matches(&fits).count(), all.matches(", m").count()), (said, 255), "{all}");
+    }
+
     /// Names, descriptions and schemas as models of other systems know them: a change is seen here.
     #[test]
     fn m_30_the_tools_are_described_as_they_are_documented() {
-        let members = ["worker".to_owned(), "writer".to_owned()];
+        let members = ["worker", "writer"].map(|name| member(name, None));
         let of_host = HostFunction::ALL.into_iter().map(|function| of(function, &members));
         let described: serde_json::Map<String, Value> = of_host
             .chain([super::super::agents::spec("worker", None)])

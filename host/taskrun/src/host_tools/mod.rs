@@ -31,6 +31,15 @@ pub(crate) use self::reply::report;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolResult};
 use crate::scope::{CallScope, Question};
 
+/// An agent that another one may call as a tool, or start runs of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callee {
+    /// Its name.
+    pub name: String,
+    /// Its purpose, for the model that chooses; the host says something general if it is `None`.
+    pub description: Option<String>,
+}
+
 /// The tools of the host that one agent has.
 pub(crate) struct HostTools {
     specs: Vec<ToolSpec>,
@@ -77,9 +86,10 @@ struct HostCall<'a> {
 
 impl HostTools {
     /// These tools, for an agent that may start runs of `members`, each named once.
-    pub(crate) fn new(functions: &[HostFunction], members: &[String]) -> Self {
+    pub(crate) fn new(functions: &[HostFunction], members: &[Callee]) -> Self {
         let specs = functions.iter().map(|function| description::of(*function, members));
-        Self { specs: specs.collect(), kind: Kind::Functions { members: members.to_vec() } }
+        let names = members.iter().map(|member| member.name.clone());
+        Self { specs: specs.collect(), kind: Kind::Functions { members: names.collect() } }
     }
 
     /// One agent as a tool, which is described to models so.

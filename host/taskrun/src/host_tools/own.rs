@@ -165,9 +165,7 @@ fn any(given: &Map<String, Value>) -> Result<Done, String> {
         Some(Value::String(text)) if text.trim().is_empty() => None,
         Some(result) => Some(result.clone()),
     };
-    let submitted = if result.is_none() { submitted(given) } else { None };
-    let failed = submitted.as_ref().and_then(failure).map(str::to_owned);
-    let result = result.or(submitted);
+    let result = result.or_else(|| submitted(given));
     let words = match (words(), &result) {
         (Some(words), _) => words.to_owned(),
         (None, Some(Value::String(text))) => text.trim().to_owned(),
@@ -176,14 +174,16 @@ fn any(given: &Map<String, Value>) -> Result<Done, String> {
             return Err("result is required: say what came of the task, whole".to_owned());
         }
     };
-    let failed = failed.map(|why| cut(&why, MARK_BYTES_MAX).to_owned());
-    Ok(Done { failed, ..done(&words, result.as_ref())? })
+    done(given, &words, result.as_ref())
 }
 
-/// Why the task failed of which this is the result, as others know it.
-fn failure(submitted: &Value) -> Option<&str> {
-    let word = |name: &str| submitted.get(name).and_then(Value::as_str);
-    (word("status") == Some(FAILED)).then(|| word("reason").or(word("summary"))).flatten()
+/// Why the task failed of which this is the result, if it has the form that others know, and says
+/// so in that.
+fn failure(submitted: &Map<String, Value>) -> Option<String> {
+    let summary = text(submitted, "summary")?;
+    let reason = text(submitted, "reason").unwrap_or(summary);
+    let has_failed = text(submitted, "status") == Some(FAILED);
+    has_failed.then(|| cut(reason, MARK_BYTES_MAX).to_owned())
 }
 
 /// The result in the form that others know, `status`, `summary` and what belongs to them: what is
@@ -225,7 +225,7 @@ async fn wanted(form: &Arc<Form>, given: &Map<String, Value>) -> Result<Done, St
             Ok(()) => {
                 let words = text(given, "detail").map(str::to_owned);
                 let words = words.unwrap_or_else(|| result.to_string());
-                return done(&words, Some(result));
+                return done(given, &words, Some(result));
             }
             Err(found) => fault = fault.or(Some(found.words())),
         }
@@ -237,13 +237,16 @@ async fn wanted(form: &Arc<Form>, given: &Map<String, Value>) -> Result<Done, St
     })
 }
 
-fn done(words: &str, result: Option<&Value>) -> Result<Done, String> {
+/// The word of a call with these arguments. That the task failed is said by its result, or by the
+/// arguments that stand beside that.
+fn done(given: &Map<String, Value>, words: &str, result: Option<&Value>) -> Result<Done, String> {
+    let failed = result.and_then(Value::as_object).and_then(failure).or_else(|| failure(given));
     let result = result.map(Value::to_string);
     if result.as_ref().is_some_and(|result| result.len() > RESULT_BYTES_MAX) {
         return Err(format!("the result has more than {RESULT_BYTES_MAX} bytes"));
     }
     // What a model says beside its result may be cut.
-    Ok(Done { detail: cut(words, MARK_BYTES_MAX).to_owned(), result, failed: None })
+    Ok(Done { detail: cut(words, MARK_BYTES_MAX).to_owned(), result, failed })
 }
 
 /// The answer to a call of `set_status` by a run that may be in these states, or in any.

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 use taskrun_journal::event::RunsReport;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::run::{Run, SUMMARY_CHARS_MAX};
+use taskrun_journal::run::{Run, summary};
 use taskrun_journal::runs::{OutputPart, RunInfo};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
-use taskrun_journal::text::{cut, first_chars};
+use taskrun_journal::text::cut;
 use taskrun_journal::time::Timestamp;
 
 use crate::controller::run_info;
@@ -34,6 +34,23 @@ pub(super) fn statuses(word: &str) -> Option<Vec<Status>> {
     Some(meant)
 }
 
+/// The error of a task: that of its run, or for one that was canceled, which has failed as a task,
+/// the words for that and the reason that was given.
+fn task_error(run: &RunInfo) -> Option<String> {
+    if run.status != Status::Canceled {
+        return run.error.clone();
+    }
+    let words = if run.stop_reason == Some(StopReason::CanceledByOwner) {
+        "killed by user"
+    } else if run.stop_reason == Some(StopReason::CanceledByParent) {
+        "canceled by a run above"
+    } else {
+        "canceled"
+    };
+    let reason = detail(run, "cancel_reason").filter(|reason| !reason.trim().is_empty());
+    Some(reason.map_or_else(|| words.to_owned(), |reason| format!("{words}: {reason}")))
+}
+
 /// Most bytes of an answer: of a larger one a model would be shown the beginning only.
 const ANSWER_BYTES_MAX: usize = CONVERSATION_RESULT_BYTES_MAX - (4 << 10);
 /// Most bytes of the texts of one run where it stands alone.
@@ -41,7 +58,7 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of a task in a list.
 const TASK_BYTES_MAX: usize = 400;
 /// Stands at the end of a text that was cut.
-const CUT: &str = "\u{2026}";
+pub(super) const CUT: &str = "\u{2026}";
 
 /// Cuts the texts of a shown run that are longer than so many bytes each.
 fn shortened(mut shown: Value, bytes: usize) -> Value {
@@ -53,9 +70,14 @@ fn shortened(mut shown: Value, bytes: usize) -> Value {
             Value::String(text) if text.len() > bytes => {
                 *text = format!("{}{CUT}", cut(text, bytes));
             }
-            // Labels and the like are shown whole or not at all.
+            // A result is shown as far as it goes, labels and the like whole or not at all.
             Value::Object(_) | Value::Array(_) if value.to_string().len() > bytes => {
-                *value = Value::Null;
+                *value = match key.as_str() {
+                    "result" | "output" => {
+                        json!(format!("{}{CUT}", cut(&value.to_string(), bytes)))
+                    }
+                    _ => Value::Null,
+                };
             }
             Value::Null
             | Value::Bool(_)
@@ -110,14 +132,18 @@ pub(super) fn result_part(id: &str, part: &OutputPart) -> Value {
 /// The same without a bound, for a list.
 pub(super) fn whole(run: &RunInfo) -> Value {
     let mut shown: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
-    let summary = run.error.as_ref().or(run.result.as_ref());
-    let summary = summary.map(|text| json!(first_chars(text, SUMMARY_CHARS_MAX)));
+    let result = given(run);
+    // It would be there twice.
+    if result.is_some() && shown.get("returned") == result.as_ref() {
+        shown.remove("returned");
+    }
+    let summary = summary(run.status, run.error.as_deref(), run.result.as_deref());
     let optional = [
-        ("summary", summary),
+        ("summary", summary.map(|text| json!(text))),
         ("parent_run_id", Some(json!(run.parent_run_id)).filter(|_| !run.parent_run_id.is_empty())),
         ("blocked_on", run.blocked_on.map(|on| json!(on))),
         ("stop_reason", run.stop_reason.map(|reason| json!(reason))),
-        ("result", run.result.as_ref().map(|result| json!(result))),
+        ("result", result),
         ("result_images", (!run.images.is_empty()).then(|| json!(run.images))),
         ("truncated", run.truncated.then_some(json!(true))),
         ("partial", run.partial.then_some(json!(true))),
@@ -143,20 +169,22 @@ pub(super) fn task(run: &RunInfo, now: Timestamp) -> Value {
     let until = run.finished_at.unwrap_or(now);
     let questions: Vec<_> =
         run.awaits.iter().filter(|one| !one.answered).map(|one| one.prompt.as_str()).collect();
-    json!({
+    let mut shown = json!({
         "task_id": run.id,
         "agent": run.agent_name,
         "status": task_status(run.status),
         "description": detail("task"),
         "parent_id": run.parent_run_id,
-        "result": run.result,
-        "error": run.error,
+        "result": given(run),
+        "error": task_error(run),
         "blocked_on": questions.first(),
         "created_by": detail("created_by"),
         "alive_secs": until.0.saturating_sub(run.created_at.0) / 1_000,
         "prompt_tokens": run.usage.prompt_tokens,
         "completion_tokens": run.usage.completion_tokens,
-    })
+    });
+    mark_cut(&mut shown, run);
+    shown
 }
 
 /// A run as `delegate_task` shows it. One that has just been accepted is shown as it was then: another
@@ -171,12 +199,17 @@ pub(super) fn delegated(run: &RunInfo) -> Value {
     if run.status.is_terminal() {
         shown["status"] = json!(run.status);
         shown["from_cache"] = json!(true);
-        shown["result"] = json!(run.result);
-        if run.truncated {
-            shown["truncated"] = json!(true);
-        }
+        shown["result"] = json!(given(run));
+        mark_cut(&mut shown, run);
     }
     shortened(shown, TEXT_BYTES_MAX)
+}
+
+/// Says so where the result of a run is shown as far as its record has it.
+fn mark_cut(shown: &mut Value, run: &RunInfo) {
+    if run.truncated {
+        shown["truncated"] = json!(true);
+    }
 }
 
 /// The name by which the model of its parent knows a subagent: its id where it was given none.
@@ -193,6 +226,15 @@ pub(super) fn stands_beneath_first(run: &RunInfo, own_root: &str) -> bool {
 /// The agent whose run started it.
 fn created_by(run: &RunInfo) -> String {
     detail(run, "created_by").unwrap_or_default()
+}
+
+/// The result that a run gives: the one that it returned, as it is unless it is too long for that,
+/// or else its answer as a text.
+fn given(run: &RunInfo) -> Option<Value> {
+    let text = run.result.as_ref()?;
+    let details: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
+    let returned = details.get("returned").filter(|_| !run.truncated);
+    Some(returned.cloned().unwrap_or_else(|| json!(text)))
 }
 
 fn detail(run: &RunInfo, key: &str) -> Option<String> {
@@ -263,16 +305,18 @@ pub(super) fn subagent(run: &RunInfo) -> Value {
     // the same.
     let is_stopped = status == "stopped";
     let optional = [
-        ("output", run.result.clone()),
-        ("error", run.error.clone().filter(|_| !is_stopped)),
-        ("stop_reason", run.stop_reason.filter(|_| !is_stopped).map(|one| one.to_string())),
-        ("guidance", guidance(run, status)),
+        ("output", given(run)),
+        ("final_text", detail(run, "final_text").map(Value::String)),
+        ("error", run.error.clone().filter(|_| !is_stopped).map(Value::String)),
+        ("stop_reason", run.stop_reason.filter(|_| !is_stopped).map(|one| json!(one))),
+        ("guidance", guidance(run, status).map(Value::String)),
     ];
-    for (key, text) in optional {
-        if let Some(text) = text {
-            shown[key] = json!(text);
+    for (key, value) in optional {
+        if let Some(value) = value {
+            shown[key] = value;
         }
     }
+    mark_cut(&mut shown, run);
     shortened(shown, TEXT_BYTES_MAX)
 }
 
@@ -293,6 +337,9 @@ pub(crate) fn report(
                 let mut entry = entry("task_id", id, run.as_ref());
                 if let Some(run) = run {
                     entry["status"] = json!(task_status(run.status));
+                    if let Some(error) = task_error(&run) {
+                        entry["error"] = json!(error);
+                    }
                 }
                 entry
             });
@@ -320,7 +367,7 @@ pub(crate) fn report(
 }
 
 /// About the bytes of an entry of a wait beside its result and its error.
-const ENTRY_BYTES: usize = 120;
+const ENTRY_BYTES: usize = 140;
 
 /// A shown run with the number of the images of its answer that are shown with it.
 fn with_images(mut shown: Value, images: usize) -> Value {
@@ -331,19 +378,21 @@ fn with_images(mut shown: Value, images: usize) -> Value {
 }
 
 fn entry(key: &str, (id, images): (&RunId, usize), run: Option<&RunInfo>) -> Value {
-    let mut entry = Map::from_iter([(key.to_owned(), json!(id))]);
+    let mut entry = json!({ key: id });
     match run {
         Some(run) => {
-            entry.insert("status".to_owned(), json!(run.status));
-            let texts = [("result", &run.result), ("error", &run.error)];
-            let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
-            entry.extend(texts.map(|(key, text)| (key.to_owned(), json!(text))));
+            entry["status"] = json!(run.status);
+            if let Some(result) = given(run) {
+                entry["result"] = result;
+            }
+            if let Some(error) = &run.error {
+                entry["error"] = json!(error);
+            }
+            mark_cut(&mut entry, run);
         }
-        None => {
-            entry.insert("status".to_owned(), json!("not_found"));
-        }
+        None => entry["status"] = json!("not_found"),
     }
-    with_images(Value::Object(entry), images)
+    with_images(entry, images)
 }
 
 #[cfg(test)]
@@ -382,6 +431,10 @@ mod tests {
             let bytes = result_part("r", &part).to_string().len();
             assert!(bytes <= CONVERSATION_RESULT_BYTES_MAX, "{bytes}");
         }
+        let text = "x".repeat(500);
+        let cut = shortened(json!({ "result": { "k": text }, "labels": { "k": text } }), 100);
+        assert!(cut["result"].as_str().is_some_and(|text| text.ends_with(CUT)), "{cut}");
+        assert_eq!(cut["labels"], Value::Null);
         let short = json!({ "id": "r", "result": "short" });
         assert_eq!(listed(vec![short.clone()]), (vec![short], false));
     }

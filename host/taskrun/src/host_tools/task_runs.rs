@@ -11,9 +11,10 @@ use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::{ChildRequest, RunInfo, RunsError, RunsFilter};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
+use taskrun_policy::HostFunction;
 
 use super::reply::{listed, result_part, task_run, whole};
-use super::{Answered, HostCall, Refusal, value};
+use super::{Answered, Callable, HostCall, Refusal, value};
 use crate::controller::TRANSCRIPT_DEFAULT;
 use crate::ports::tool::{ToolReply, ToolWait};
 use crate::scope::RunsQuestion;
@@ -110,10 +111,23 @@ impl HostCall<'_> {
     /// The answer to a request that starts runs.
     pub(super) fn begun<A>(&self, answer: Result<A, RunsError>) -> Result<A, Refusal> {
         answer.map_err(|error| {
-            if let RunsError::Limit { kind, .. } = &error
+            if let RunsError::Limit { kind, cap } = &error
                 && kind == "depth"
             {
-                return self.failed("limit", "nested task runs are not supported");
+                // By these nothing is nested as a rule; by others each level but the last is.
+                let is_flat = matches!(
+                    self.callable,
+                    Callable::Function(
+                        HostFunction::StartTaskRun
+                            | HostFunction::SpawnTask
+                            | HostFunction::CreateTask
+                    )
+                );
+                let text = match is_flat {
+                    true => "nested task runs are not supported".to_owned(),
+                    false => format!("depth limit reached ({cap})"),
+                };
+                return self.failed("limit", text);
             }
             self.refused(&error)
         })
@@ -142,9 +156,11 @@ impl HostCall<'_> {
         Ok(value(&result_part(&id, &part)))
     }
 
+    /// Cancels a run and everything beneath it. Rules name it by `cancel`, and not by the operation
+    /// of a component that asks for the same.
     pub(super) async fn cancel_task_run(&self) -> Answered {
         let One { id } = self.arguments()?;
-        let done = self.ask(RunsQuestion::cancel(self.id(&id)?, None)).await?;
+        let done = self.ask(RunsQuestion::cancel_tree(self.id(&id)?, None)).await?;
         Ok(value(&task_run(&done.run)))
     }
 

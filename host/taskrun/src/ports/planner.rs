@@ -49,6 +49,11 @@ pub trait Planner: Send + Sync {
     /// Decides one step, in a fresh instance. When this returns, the instance is gone, however
     /// it ended.
     ///
+    /// It has to return once its [`CallScope::stop`] is forced, and soon after it is asked where
+    /// [`Self::hears_cancellation`]: whatever it began is to be gone then, so the host waits for it
+    /// and does not drop it. The run of one that never returns keeps its slot and stays what it is,
+    /// running or canceling, past every time-out, until its host ends.
+    ///
     /// # Errors
     /// [`CallAbort`] when the guest was stopped or broke its contract. An error that the agent
     /// itself returned is the inner `Err`.

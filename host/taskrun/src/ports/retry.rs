@@ -43,6 +43,16 @@ impl StepFault<'_> {
         }
     }
 
+    /// The abort of the step, if the host aborted it; for a round, that of its deadline.
+    #[must_use]
+    pub(crate) fn abort(&self) -> Option<CallAbort> {
+        match self {
+            Self::Error(_) => None,
+            Self::Aborted(abort) => Some((*abort).clone()),
+            Self::RoundOver { limit_ms } => Some(CallAbort::Deadline { limit_ms: *limit_ms }),
+        }
+    }
+
     /// The text of the failure, for people.
     #[must_use]
     pub(crate) fn text(&self) -> String {
@@ -166,6 +176,10 @@ mod tests {
             (StepFault::Error(&may_pass), [seconds(1), seconds(2), RetryDecision::Abort]),
             (
                 StepFault::Aborted(&CallAbort::Internal),
+                [seconds(1), seconds(2), RetryDecision::Abort],
+            ),
+            (
+                StepFault::Aborted(&CallAbort::Unavailable),
                 [seconds(1), seconds(2), RetryDecision::Abort],
             ),
             (StepFault::Error(&uncoded), [RetryDecision::Abort; 3]),

@@ -92,6 +92,9 @@ pub struct News {
     pub run: RunView,
     /// The same in words for people.
     pub text: String,
+    /// True if [`Self::to_json`] is to have neither task nor result nor error, as the policy under
+    /// which the run was accepted withholds them.
+    pub without_text: bool,
 }
 
 /// The form in which programs are told; documented in `docs/delegation.md`.
@@ -137,10 +140,11 @@ struct PayloadRun<'a> {
 }
 
 impl News {
-    /// The news as JSON, the same bytes each time; with task, result and error only if `whole`.
+    /// The news as JSON, the same bytes each time; with task, result and error only if `whole`, and
+    /// if nothing withholds them.
     #[must_use]
     pub fn to_json(&self, whole: bool) -> String {
-        let run = &self.run;
+        let (run, whole) = (&self.run, whole && !self.without_text);
         let payload = Payload {
             v: 1,
             id: self.key.to_string(),
@@ -208,15 +212,17 @@ pub struct Subscriber {
     /// If set, what a voice says is cut off for it; otherwise the host waits until it is silent, but
     /// no longer than [`IDLE_WAIT`](crate::controller::IDLE_WAIT).
     pub interrupts: bool,
+    /// True if it may be told the task, and the result or the error.
+    pub include_result: bool,
     /// The way to it.
     pub transport: Arc<dyn Transport>,
 }
 
 impl Subscriber {
-    /// One that is told of everything and cuts nobody off.
+    /// One that is told of everything, with all texts, and cuts nobody off.
     pub fn new(transport: impl Transport + 'static) -> Self {
         let (events, transport) = (TaskEvent::ALL.to_vec(), Arc::new(transport));
-        Self { events, interrupts: false, transport }
+        Self { events, interrupts: false, include_result: true, transport }
     }
 }
 
@@ -309,8 +315,16 @@ impl Subscribers {
                     return Err(SubscriptionError::Unknown { name, known });
                 }
             };
-            Ok(Subscription { subscriber: name.to_owned(), events })
+            Ok(Subscription { subscriber: name.to_owned(), events, without_text: false })
         };
         names.into_iter().map(subscription).collect()
+    }
+
+    /// Notes of those of a run to which of them no texts are told. What was noted stays.
+    pub(crate) fn withhold_texts(&self, subscriptions: &mut [Subscription]) {
+        for one in subscriptions {
+            let known = self.0.get(&one.subscriber);
+            one.without_text |= known.is_some_and(|known| !known.include_result);
+        }
     }
 }

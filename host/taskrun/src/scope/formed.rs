@@ -49,8 +49,8 @@ impl CallScope {
             Err((chunks, error)) => return Ok(all_of(held, chunks, Some(error))),
         };
         let mut spent = usage_of(first.chunks);
-        let used = self.open().usage.unwrap_or_default().plus(first.completion.usage);
-        if let Some(missing) = self.parts.remaining.missing(used) {
+        // The tokens of the first answer are held, and count with those.
+        if let Some(missing) = self.parts.remaining.missing(self.used()) {
             return Ok(all_of(held, spent, Some(ModelError::Budget(missing.to_owned()))));
         }
         if !first.completion.message.joined_text().trim().is_empty() {

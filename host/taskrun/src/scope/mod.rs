@@ -11,6 +11,7 @@
 //! them, and no component, which is called in one: those stand behind [`crate::ports`].
 
 mod ask;
+mod budget;
 mod conversation;
 mod denial;
 mod digest;
@@ -61,6 +62,8 @@ use taskrun_policy::TOKENS_MAX;
 use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
+pub use self::budget::BudgetReading;
+pub(crate) use self::budget::BudgetSource;
 pub use self::conversation::StepConversation;
 pub use self::digest::DigestsSince;
 pub use self::fact_questions::{FactByKey, FactSearch};
@@ -134,8 +137,9 @@ struct Open {
     spawns: BTreeMap<String, u32>,
     /// The runs that were started, each once.
     started: BTreeSet<String>,
-    /// Bytes of the controller's answers.
+    /// Bytes of the controller's answers, and requests that write to other runs.
     controller_bytes: usize,
+    run_changes: u32,
     /// Bytes of facts that were given, changes of facts, and how often each was made.
     memory_bytes: usize,
     memory_changes: u32,
@@ -209,12 +213,6 @@ impl CallScope {
     #[must_use]
     pub fn default_model(&self) -> Option<&str> {
         self.parts.models.as_ref()?.default.as_deref()
-    }
-
-    /// The part of the budget that was left when the call began.
-    #[must_use]
-    pub fn remaining(&self) -> Remaining {
-        self.parts.remaining
     }
 
     /// Tools the planner may call.

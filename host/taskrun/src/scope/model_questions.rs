@@ -31,7 +31,7 @@ impl Question for CompletionRequest {
     type Error = ModelError;
     type Source = ChosenModel;
 
-    const KIND: &'static str = "a question for a whole answer";
+    const KIND: &'static str = "a question to a model";
 
     fn asked(&self) -> impl Serialize + Send + '_ {
         // Which tools there are to show follows from the policy.
@@ -136,8 +136,7 @@ impl CallScope {
         // so these refusals are on the tape too.
         let model = chosen.model.as_ref();
         let model = model.ok_or_else(|| ModelError::UnknownModel(chosen.name.clone()))?;
-        let used = self.open().usage.unwrap_or_default();
-        if let Some(missing) = self.parts.remaining.missing(used) {
+        if let Some(missing) = self.parts.remaining.missing(self.used()) {
             return Err(ModelError::Budget(missing.to_owned()));
         }
         let price = chosen.price;
@@ -160,6 +159,12 @@ impl CallScope {
                 Err(error)
             }
         }
+    }
+
+    /// The tokens of the call so far, those of answers included that are open or were given up.
+    pub(super) fn used(&self) -> Usage {
+        let told = self.open().usage.unwrap_or_default();
+        told.plus(self.unfinished.so_far())
     }
 
     /// Has a model answer, and waits for all of it; `spent` are the tokens that were told on the way.

@@ -145,7 +145,8 @@ pub struct CallScopeParts {
     pub state: BTreeMap<String, String>,
     /// The rest of what the host has for the call.
     pub services: Services,
-    /// The rest of the budget.
+    /// The rest of the budget, unless [`Services::budget`] is there: a call that asks no models needs
+    /// it only to tell of it.
     pub remaining: Remaining,
     /// Bounds on what goes into the journal.
     pub limits: ScopeLimits,

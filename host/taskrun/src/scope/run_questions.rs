@@ -21,6 +21,10 @@ use super::runs::RunsAccess;
 /// is to be able to say so.
 const WAIT_MARGIN_MAX: Duration = Duration::from_secs(1);
 
+/// Most requests of one call that write to other runs, as for facts. A cancellation does not count:
+/// it takes effect once.
+const RUN_CHANGES_MAX: u32 = 1_000;
+
 /// A question to the controller that is answered by an `A`. Each is made here, beside its type of
 /// answer.
 #[derive(Clone, Debug)]
@@ -172,9 +176,17 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
     fn admit(&mut self, scope: &CallScope) -> Result<RunsAccess, RunsError> {
         let access = scope.parts.runs.as_ref().ok_or(RunsError::NotStarted)?;
         self.request.check()?;
-        if scope.open().controller_bytes >= ANSWERS_BYTES_MAX {
+        let mut open = scope.open();
+        if open.controller_bytes >= ANSWERS_BYTES_MAX {
             let kind = "controller-bytes".to_owned();
             return Err(RunsError::Limit { kind, cap: ANSWERS_BYTES_MAX as u64 });
+        }
+        if writes_to_others(&self.request) {
+            if open.run_changes >= RUN_CHANGES_MAX {
+                let kind = "changes of runs in a call".to_owned();
+                return Err(RunsError::Limit { kind, cap: u64::from(RUN_CHANGES_MAX) });
+            }
+            open.run_changes += 1;
         }
         Ok(access.clone())
     }
@@ -281,6 +293,15 @@ impl CallScope {
         let left = self.time_left();
         left.saturating_sub((left / 10).min(WAIT_MARGIN_MAX))
     }
+}
+
+/// True for a request that may be made of the same run over and over, each time with words that its
+/// journal keeps.
+fn writes_to_others(request: &RunsRequest) -> bool {
+    matches!(
+        request,
+        RunsRequest::Pause { .. } | RunsRequest::Resume { .. } | RunsRequest::Provide { .. }
+    )
 }
 
 /// The name of a child for the controller. Beginning with a word of the host's own, it meets no

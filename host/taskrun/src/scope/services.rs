@@ -9,6 +9,7 @@ use taskrun_journal::reminders::Reminders;
 use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
+use super::budget::BudgetReading;
 use super::conversation::StepConversation;
 use super::digest::DigestsSince;
 use super::long_calls::LongCalls;
@@ -35,6 +36,8 @@ pub struct Services {
     pub long_calls: LongCalls,
     /// Room for waits for models, where the call is one that can be put off.
     pub push_backs: Option<PushBackRoom>,
+    /// The rest of the budget, where it is read for those that ask for it alone.
+    pub budget: Option<BudgetReading>,
     /// The format in which questions are recorded.
     pub format: JournalFormat,
     /// The first format in which they are named as this program names them.

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Context;
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::process_time;
 
 /// Stops calls in two grades: first asks, then forces. Clones are the same signal.
 #[derive(Clone)]
@@ -18,10 +21,20 @@ struct StopInner {
     forced: CancellationToken,
     cause: OnceLock<StopCause>,
     held: AtomicBool,
+    held_time: Mutex<HeldTime>,
     /// The task that would poll the call, were it not held.
     poller: AtomicWaker,
     /// Makes running guests look at their signal now instead of at the next tick.
     interrupt: Interrupt,
+}
+
+/// The times for which a call stood still, by [`process_time`].
+#[derive(Default)]
+struct HeldTime {
+    /// Since when it does.
+    since: Option<Duration>,
+    /// All the time before that.
+    before: Duration,
 }
 
 /// Makes every running guest of the engine look at its [`StopSignal`] now. Cheap and harmless to
@@ -46,6 +59,7 @@ impl StopSignal {
             forced: CancellationToken::new(),
             cause: OnceLock::new(),
             held: AtomicBool::new(false),
+            held_time: Mutex::default(),
             poller: AtomicWaker::new(),
             interrupt,
         }))
@@ -75,11 +89,27 @@ impl StopSignal {
     /// Lets the call stand still, or go on. One that stands still is not resumed once it has
     /// yielded, wherever it is polled; its stop can be forced all the same.
     pub(crate) fn hold(&self, held: bool) {
+        let now = process_time();
+        let mut time = self.0.held_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if held {
+            time.since.get_or_insert(now);
+        } else if let Some(since) = time.since.take() {
+            time.before += now.saturating_sub(since);
+        }
+        drop(time);
         self.0.held.store(held, Ordering::SeqCst);
         match held {
             true => (self.0.interrupt)(),
             false => self.0.poller.wake(),
         }
+    }
+
+    /// The time for which the call has stood still in all, which is none of its own.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        let time = self.0.held_time.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = time.since.map(|since| process_time().saturating_sub(since));
+        time.before + now.unwrap_or_default()
     }
 
     /// True if the call stands still. The task that asks in order to poll it is woken when it may
@@ -119,5 +149,30 @@ impl StopSignal {
     /// Returns when the stop is forced.
     pub async fn forced(&self) {
         self.0.forced.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_for_which_a_call_stands_still_is_counted_until_it_goes_on() {
+        let signal = StopSignal::never();
+        assert_eq!(signal.held_for(), Duration::ZERO);
+        signal.hold(true);
+        while signal.held_for().is_zero() {
+            std::thread::yield_now();
+        }
+        // Said once more it is the same standstill.
+        signal.hold(true);
+        signal.hold(false);
+        let held = signal.held_for();
+        assert!(!held.is_zero());
+        let later = process_time();
+        while process_time() == later {
+            std::thread::yield_now();
+        }
+        assert_eq!(signal.held_for(), held);
     }
 }

@@ -10,11 +10,12 @@ use taskrun_journal::message::{Message, Part};
 use taskrun_journal::name::check_name;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::spec::{
-    ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX, TreeBounds,
+    ENTRY_BYTES_MAX, HOST_KEYS, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX,
+    TreeBounds,
 };
 use taskrun_journal::time::{Timestamp, millis};
 
-use super::{CONTEXT_MESSAGES_MAX, HOST_KEYS, SpawnRequest, WhenFull, some_text};
+use super::{CONTEXT_MESSAGES_MAX, SpawnRequest, WhenFull, some_text};
 use crate::agents::{Agent, Agents};
 use crate::autonomy::accepted;
 use crate::error::{ControllerError, tell_known};
@@ -282,10 +283,14 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
         let reason = format!("more than {CONTEXT_MESSAGES_MAX} messages are put before the task");
         return Err(invalid("injected_context_messages", reason));
     }
-    let bytes: usize = request.injected_context_messages.iter().map(Message::bytes).sum::<usize>()
-        + request.task.len();
-    if bytes > TASK_BYTES_MAX {
+    if request.task.len() > TASK_BYTES_MAX {
         return Err(invalid("task", format!("the task has more than {TASK_BYTES_MAX} bytes")));
+    }
+    let before: usize = request.injected_context_messages.iter().map(Message::bytes).sum();
+    if before + request.task.len() > TASK_BYTES_MAX {
+        let reason =
+            format!("the task and the messages before it have more than {TASK_BYTES_MAX} bytes");
+        return Err(invalid("injected_context_messages", reason));
     }
     taskrun_policy::check_narrowing_sizes(&request.narrow)?;
     let maps = [

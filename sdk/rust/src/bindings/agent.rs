@@ -7297,7 +7297,8 @@ pub mod taskrun {
                 pub stop_reason: Option<_rt::String>,
                 /// True if a limit cut the work short and the result is what there was.
                 pub partial: bool,
-                /// The answer so far, at most 4,000 characters; `none` if there is none.
+                /// The result that it returned, as JSON unless that is a text, or else its answer so far:
+                /// at most 4,000 characters; `none` if there is none.
                 pub result: Option<_rt::String>,
                 /// True if `result` is cut. The whole is in the run's events.
                 pub truncated: bool,
@@ -7323,7 +7324,8 @@ pub mod taskrun {
                 pub finished_at: Option<TimestampMs>,
                 /// Everything else that the host shows of a run, as a JSON object with the keys of
                 /// `taskrun get -o json`, of the task its first 4,000 characters, and with `created_by`: the
-                /// agent that started the run, or `user`. Keys may be added.
+                /// agent that started the run, or `user`. Where `result` is what the run returned,
+                /// `final_text` is its answer, unless that is the same. Keys may be added.
                 pub details: _rt::String,
             }
             impl ::core::fmt::Debug for RunRecord {
@@ -7805,7 +7807,8 @@ pub mod taskrun {
             /// A bound that was met.
             #[derive(Clone, PartialEq)]
             pub struct ExceededLimit {
-                /// `depth`, `tree`, `queue` or `controller-bytes`. Words may be added.
+                /// `depth`, `tree`, `queue`, `controller-bytes`, `journal` or `changes of runs in a call`.
+                /// Words may be added.
                 pub kind: _rt::String,
                 pub cap: u64,
             }
@@ -7864,7 +7867,7 @@ pub mod taskrun {
                 }
             }
             /// The reason that a request was not met. Nothing has changed then, except perhaps after
-            /// `storage`.
+            /// `storage`. The cases that are reserved are for later: this host gives none of them.
             #[derive(Clone, PartialEq)]
             pub enum ControllerError {
                 /// The policy does not give this agent the operation; the rule that says so.
@@ -7883,19 +7886,19 @@ pub mod taskrun {
                 Forbidden(_rt::String),
                 Limit(ExceededLimit),
                 NotAwaitable(NotAwaitableReason),
-                /// Another caller has it locked; its name, as far as that may be known.
+                /// Reserved. Another caller has it locked; its name, as far as that may be known.
                 Locked(_rt::String),
-                /// Another caller changed it in this moment; ask again.
+                /// Reserved. Another caller changed it in this moment; ask again.
                 Conflict,
-                /// The host was not ready in time.
+                /// Reserved. The host was not ready in time.
                 Timeout,
                 /// The calling run is being stopped.
                 Canceled,
                 /// The store failed; a word for programs.
                 Storage(_rt::String),
-                /// A component that was asked has failed. In words.
+                /// Reserved. A component that was asked has failed. In words.
                 Trap(_rt::String),
-                /// Anything else, for people only.
+                /// Reserved. Anything else, for people only.
                 Other(_rt::String),
             }
             impl ::core::fmt::Debug for ControllerError {
@@ -12326,7 +12329,9 @@ pub mod taskrun {
             /// end of the run; then it is `blocked` on `pause`, without a slot. The runs beneath it go on.
             /// Repeated, it changes nothing. `timeout`: when it goes on in any case; `none`: never.
             /// `not-awaitable(ended)` if it has ended, or is on its way out. `reason` is shown with the
-            /// run, at most 4 KiB of it.
+            /// run, at most 4 KiB of it. `limit("journal")` if its journal has no room for a pause;
+            /// `limit("changes of runs in a call")` once the call has asked 1,000 times to pause, to resume
+            /// or to answer runs.
             #[allow(async_fn_in_trait)]
             pub fn pause(
                 id: &str,
@@ -13039,6 +13044,7 @@ pub mod taskrun {
             #[allow(unused_unsafe, clippy::all)]
             /// Ends the pause of this run, of whatever caller, and returns when that is durable. A run that
             /// is not paused stays as it is. `note` is kept in its journal, at most 4 KiB of it.
+            /// `limit("changes of runs in a call")` as in `pause`.
             #[allow(async_fn_in_trait)]
             pub fn resume(
                 id: &str,
@@ -14426,7 +14432,8 @@ pub mod taskrun {
             /// Answers a question of a run; without `item` the only open one, and `invalid` if there are
             /// several. An answer that does not fit is `invalid`, and the run stays as it was. The calling
             /// run's own answer given again changes nothing and is no error. Consent, `confirmation`, is
-            /// for people: nothing said here counts as that.
+            /// for people: nothing said here counts as that. `limit("changes of runs in a call")` as in
+            /// `pause`.
             #[allow(async_fn_in_trait)]
             pub fn provide(
                 id: &str,
@@ -16306,7 +16313,9 @@ pub mod exports {
                     }
                 }
                 /// A wait for runs. It becomes one tool call with its result: a list, in this order, of objects
-                /// with `run_id`, `status`, `result` or `error` where there is one, and `images`, the number of
+                /// with `run_id`, `status`, `result` (the one that the run returned, as it is, or its answer as
+                /// a text; of one of more than 4,000 characters the first of these, as a text, with `truncated`
+                /// beside it) or `error` where there is one, and `images`, the number of
                 /// those of its answer that the call's result has, where there are any: they stand in `media` in
                 /// this order, too, at most 16 in all. A run that is not beneath this one, or a policy that does
                 /// not allow `controller: wait`, makes it a failed call; the next step comes at once then.

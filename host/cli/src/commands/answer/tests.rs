@@ -19,6 +19,33 @@ fn clarification() -> Item {
     })
 }
 
+fn named(id: &str) -> Item {
+    let mut item = clarification();
+    if let AwaitItem::Clarification { id: own, .. } = &mut item.what {
+        id.clone_into(own);
+    }
+    item
+}
+
+#[test]
+fn the_command_that_answers_has_the_id_of_a_guest_as_one_word() {
+    let run = RunId::new("r").expect("an id");
+    let command = |id: &str, answer: &str| answering(&run, Some(&named(id)), answer);
+    for (id, answer, told) in [
+        ("which", "TEXT", "taskrun answer r which TEXT"),
+        ("$(touch PWN)", "TEXT", "taskrun answer r '$(touch PWN)' TEXT"),
+        ("w; touch PWN", "--accept", "taskrun answer r 'w; touch PWN' --accept"),
+        ("q'x", "@FILE", "taskrun answer r \"q'x\" @FILE"),
+        ("-x", "TEXT", "taskrun answer r -- -x TEXT"),
+        ("-x", "--accept", "taskrun answer r --accept -- -x"),
+    ] {
+        assert_eq!(command(id, answer).as_deref(), Some(told));
+    }
+    assert_eq!(answering(&run, None, "TEXT").as_deref(), Some("taskrun answer r TEXT"));
+    assert_eq!(command("a\nb", "TEXT"), None);
+    assert_eq!(from_file(&run, &named("a\u{202e}b")), "taskrun inbox -o json");
+}
+
 fn form() -> Item {
     item(AwaitItem::Questions {
         id: "f".to_owned(),
@@ -51,12 +78,23 @@ fn confirmation() -> Item {
         tool_name: "t/f".to_owned(),
         tool_call_id: "1".to_owned(),
         payload: "{}".to_owned(),
+        digest: None,
+        policy: None,
     })
 }
 
 fn args(words: &[&str]) -> AnswerArgs {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
-    AnswerArgs { run: "r".to_owned(), words, accept: false, decline: false, for_run: false }
+    AnswerArgs {
+        run: "r".to_owned(),
+        words,
+        accept: false,
+        decline: false,
+        for_run: false,
+        for_session: false,
+        always: false,
+        expires: None,
+    }
 }
 
 fn read(words: &[&str], item: &Item) -> Result<Answer, String> {
@@ -158,4 +196,20 @@ fn what_cannot_be_read_as_an_answer_is_refused_before_anything_is_asked() {
     for (words, item, refusal) in table {
         assert_eq!(read(words, item).as_ref().err().map(String::as_str), Some(*refusal));
     }
+}
+
+#[test]
+fn c_033_what_widens_an_answer_stands_beside_one_that_it_can_widen() {
+    let widened = AnswerArgs { always: true, ..args(&[]) };
+    let refused = |args: &AnswerArgs| {
+        given(args, &[], &confirmation()).map_err(|failure| failure.message).err()
+    };
+    let expected = "--always is for --accept and --decline";
+    assert_eq!(refused(&widened).as_deref(), Some(expected));
+    let expires = Some(std::time::Duration::from_secs(60));
+    let timed = AnswerArgs { accept: true, expires, ..args(&[]) };
+    let expected = "--expires is for --for-session and --always";
+    assert_eq!(refused(&timed).as_deref(), Some(expected));
+    let whole = AnswerArgs { decline: true, expires, ..widened };
+    assert_eq!(given(&whole, &[], &confirmation()).ok(), Some(Answer::ConfirmedForRun(false)));
 }

@@ -5,14 +5,17 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::question::{Answer, Item};
 use taskrun_journal::store::SessionEvent;
 
+use super::input::{InputLine, LINE_BYTES_MAX};
 use super::question::OpenQuestion;
 use super::view::is_line;
 use super::{Chat, unreadable};
 use crate::commands::answer::from_file;
 use crate::commands::asking::asked;
-use crate::failure::Outcome;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
 use crate::output::human;
+use crate::shell;
 use crate::terminal::cut_off;
 
 impl Chat<'_> {
@@ -64,8 +67,7 @@ impl Chat<'_> {
     fn set_aside(&mut self, note: Option<&str>) -> Outcome<()> {
         let typed = self.input.take_typed().map_err(unreadable)?;
         for line in typed.lines {
-            if line.is_cut_off {
-                self.tell_cut_off(None);
+            if self.is_refused(&line, None) {
                 continue;
             }
             let line = line.text;
@@ -88,20 +90,55 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Refuses a line of which the terminal left a part out, and goes on waiting for one: its
-    /// beginning may say something else than the whole.
-    pub(super) fn refuse_cut_off(&mut self) {
+    /// Refuses a line that is not whole, and goes on waiting for one: its beginning may say
+    /// something else than the whole. True if it was refused.
+    ///
+    /// # Errors
+    /// If a line of a pipe was to be an answer: the next one is none.
+    pub(super) fn refuses(&mut self, line: &InputLine) -> Outcome<bool> {
         let question = self.question.as_ref();
-        self.tell_cut_off(question.map(|question| from_file(&question.run, &question.item)));
+        let answer = question.map(|question| from_file(&question.run, &question.item));
+        let give = answer.clone();
+        let is_refused = self.is_refused(line, answer);
+        if is_refused && !self.input.is_typed() {
+            self.has_refused = true;
+            if let Some(give) = give {
+                let message = format!("the answer has more than {LINE_BYTES_MAX} bytes");
+                return Err(Failure::usage("too-long", message).hint(format!(
+                    "no line after it was said, and what runs goes on; `{give}` answers instead"
+                )));
+            }
+        }
+        Ok(is_refused)
     }
 
-    /// Tells that a line was cut off, and the command that takes a longer one: this one for an
-    /// answer.
-    fn tell_cut_off(&mut self, answer: Option<String>) {
-        let command = answer.unwrap_or_else(|| {
-            format!("taskrun run {} @FILE --session {}", self.agent, self.session)
-        });
-        self.view.note(&escaped_line(&cut_off(&command)));
+    /// The end of the input.
+    ///
+    /// # Errors
+    /// If a line of it was refused.
+    pub(super) fn end(&self) -> Outcome {
+        if !self.has_refused {
+            return Ok(Exit::Completed);
+        }
+        Err(Failure::usage("too-long", "not every line was said")
+            .hint("put large inputs into files of the workspace and name them; what runs goes on"))
+    }
+
+    /// Tells why a line that is not whole is refused, and where a terminal cut it off the command
+    /// that takes a longer one: this one for an answer. False for every other line.
+    fn is_refused(&mut self, line: &InputLine, answer: Option<String>) -> bool {
+        if line.is_too_long {
+            let what = if answer.is_some() { "answer" } else { "task" };
+            self.view.note(&format!("not said: the {what} has more than {LINE_BYTES_MAX} bytes"));
+        } else if line.is_cut_off {
+            let command = answer.unwrap_or_else(|| {
+                let session = shell::option("--session", &self.session, "SESSION");
+                format!("taskrun run {} @FILE {session}", self.agent)
+            });
+            let command = self.context.printer.command(&command);
+            self.view.note(&escaped_line(&cut_off(&command)));
+        }
+        line.is_too_long || line.is_cut_off
     }
 
     /// Gives the question that is asked the line that was typed; `None` is the end of the input. A

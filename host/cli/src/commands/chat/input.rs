@@ -10,12 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
+use taskrun_journal::spec::TASK_BYTES_MAX;
 use tokio::sync::Notify;
 
 use crate::terminal::{discard_typed, is_cut_off, with_begun_line};
 
-/// Most bytes of a line; a longer one is several.
-const LINE_BYTES_MAX: usize = 256 << 10;
+/// Most bytes of a line, without its line break: as many as a task may have. The rest of a longer
+/// one is dropped.
+pub(super) const LINE_BYTES_MAX: usize = TASK_BYTES_MAX;
 /// Bytes that are read at once: a terminal has no more of a line.
 const READ_BYTES: usize = 8 << 10;
 /// Lines that are read ahead.
@@ -42,6 +44,8 @@ pub(super) struct InputLine {
     pub(super) text: String,
     /// True if the terminal left a part of it out.
     pub(super) is_cut_off: bool,
+    /// True if it has more than [`LINE_BYTES_MAX`] bytes.
+    pub(super) is_too_long: bool,
 }
 
 /// The lines of stdin, or why there are no more.
@@ -109,6 +113,11 @@ impl Input {
         }
     }
 
+    /// True at a terminal.
+    pub(super) fn is_typed(&self) -> bool {
+        self.0.lock().is_typed
+    }
+
     /// Everything that was typed by now; nothing of it comes any more. Elsewhere than at a terminal
     /// it is nothing: lines come in their order there, whenever they are read.
     ///
@@ -166,7 +175,7 @@ impl Input {
 
 impl InputLine {
     fn whole(text: String) -> Self {
-        Self { text, is_cut_off: false }
+        Self { text, is_cut_off: false, is_too_long: false }
     }
 }
 
@@ -250,7 +259,7 @@ impl ReadAhead {
     fn end(&mut self) {
         match self.pieces.rest() {
             Some(_) if self.is_typed => self.lines.push_back(InputLine::whole(String::new())),
-            Some(rest) => self.lines.push_back(InputLine::whole(rest)),
+            Some(rest) => self.lines.push_back(rest),
             None => self.is_over = true,
         }
     }
@@ -271,29 +280,33 @@ struct Pieces {
     begun: Vec<u8>,
     /// True if the terminal left a part of it out.
     is_cut_off: bool,
+    /// True if a part of it was dropped, for which a line has no room.
+    is_too_long: bool,
 }
 
 impl Pieces {
     /// The lines that end with these bytes.
     fn add(&mut self, bytes: &[u8]) -> Vec<InputLine> {
-        self.begun.extend_from_slice(bytes);
-        std::iter::from_fn(|| self.line()).collect()
+        let mut lines = Vec::new();
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let words = piece.strip_suffix(b"\n").unwrap_or(piece);
+            let room = LINE_BYTES_MAX.saturating_sub(self.begun.len());
+            self.is_too_long |= words.len() > room;
+            self.begun.extend_from_slice(&words[..words.len().min(room)]);
+            if words.len() < piece.len() {
+                self.begun.push(b'\n');
+                lines.push(std::mem::take(self).line());
+            }
+        }
+        lines
     }
 
-    fn line(&mut self) -> Option<InputLine> {
-        let most = &self.begun[..self.begun.len().min(LINE_BYTES_MAX)];
-        let end = match most.iter().position(|byte| *byte == b'\n') {
-            Some(end) => end + 1,
-            None if most.len() < LINE_BYTES_MAX => return None,
-            // It is not cut within a character.
-            None => match std::str::from_utf8(most) {
-                Err(error) if error.error_len().is_none() => error.valid_up_to(),
-                Ok(_) | Err(_) => most.len(),
-            },
-        };
-        let line: Vec<u8> = self.begun.drain(..end).collect();
-        let text = String::from_utf8_lossy(&line).into_owned();
-        Some(InputLine { text, is_cut_off: std::mem::take(&mut self.is_cut_off) })
+    /// The line that these are.
+    fn line(self) -> InputLine {
+        let text = String::from_utf8_lossy(&self.begun).into_owned();
+        // What stands for bytes that are no characters has more of them.
+        let is_too_long = self.is_too_long || text.trim().len() > LINE_BYTES_MAX;
+        InputLine { text, is_cut_off: self.is_cut_off, is_too_long }
     }
 
     /// The beginning of the next line, as far as it is there.
@@ -302,9 +315,9 @@ impl Pieces {
     }
 
     /// The same at the end, if there is anything.
-    fn rest(&mut self) -> Option<String> {
-        let Self { begun: rest, .. } = std::mem::take(self);
-        (!rest.is_empty()).then(|| String::from_utf8_lossy(&rest).into_owned())
+    fn rest(&mut self) -> Option<InputLine> {
+        let rest = std::mem::take(self);
+        (!rest.begun.is_empty()).then(|| rest.line())
     }
 }
 
@@ -352,11 +365,15 @@ mod tests {
         pieces.add(bytes).into_iter().map(|line| line.text).collect()
     }
 
+    fn rest(pieces: &mut Pieces) -> Option<String> {
+        pieces.rest().map(|line| line.text)
+    }
+
     fn all(input: &[u8]) -> Vec<String> {
         let mut pieces = Pieces::default();
         let lines = input.chunks(READ_BYTES - 1).flat_map(|bytes| added(&mut pieces, bytes));
         let mut lines: Vec<String> = lines.collect();
-        lines.extend(pieces.rest());
+        lines.extend(rest(&mut pieces));
         lines
     }
 
@@ -372,8 +389,8 @@ mod tests {
         assert_eq!(added(&mut pieces, b"on"), Vec::<String>::new());
         assert_eq!(pieces.begun(), "on");
         assert_eq!(added(&mut pieces, b"e\ntwo\nth"), ["one\n", "two\n"]);
-        assert_eq!((pieces.begun(), pieces.rest()), ("th".to_owned(), Some("th".to_owned())));
-        assert_eq!((pieces.begun(), pieces.rest()), (String::new(), None));
+        assert_eq!((pieces.begun(), rest(&mut pieces)), ("th".to_owned(), Some("th".to_owned())));
+        assert_eq!((pieces.begun(), rest(&mut pieces)), (String::new(), None));
     }
 
     #[test]
@@ -391,10 +408,21 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_cut_between_characters() {
-        let long = format!("{}{}\n", "a".repeat(LINE_BYTES_MAX - 1), "\u{e9}".repeat(10));
-        let lines = all(long.as_bytes());
-        assert_eq!(lines.len(), 2);
-        assert_eq!(lines.concat(), long);
+    fn a_line_that_is_too_long_is_one_that_says_so_and_the_next_one_is_whole() {
+        let lines = |input: &str| -> Vec<(usize, bool)> {
+            let mut pieces = Pieces::default();
+            let chunks = input.as_bytes().chunks(READ_BYTES - 1);
+            let mut lines: Vec<_> = chunks.flat_map(|bytes| pieces.add(bytes)).collect();
+            lines.extend(pieces.rest());
+            lines.iter().map(|line| (line.text.trim().len(), line.is_too_long)).collect()
+        };
+        let most = "a".repeat(LINE_BYTES_MAX);
+        assert_eq!(lines(&format!("{most}\nb\n")), [(LINE_BYTES_MAX, false), (1, false)]);
+        let expected = [(LINE_BYTES_MAX, true), (1, false)];
+        assert_eq!(lines(&format!("{most}{most}c\nb\n")), expected);
+        assert_eq!(lines(&format!("{most}c")), [(LINE_BYTES_MAX, true)], "without a line break");
+        let bytes = [b"\xfc".repeat(LINE_BYTES_MAX).as_slice(), b"\n"].concat();
+        let line = Pieces::default().add(&bytes).remove(0);
+        assert!(line.is_too_long, "with what stands for its bytes it has {}", line.text.len());
     }
 }

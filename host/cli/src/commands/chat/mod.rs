@@ -4,12 +4,13 @@ mod asking;
 pub(crate) mod input;
 mod policy;
 mod question;
+mod session;
 mod view;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
-use taskrun::controller::{Client, Controller};
+use taskrun::controller::Client;
 use taskrun::error::ControllerError;
 use taskrun::image::ImageBytes;
 use taskrun::spawn::SpawnRequest;
@@ -21,7 +22,7 @@ use taskrun_journal::message::LogLevel;
 use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{SessionEvent, SessionKey};
+use taskrun_journal::store::SessionEvent;
 use taskrun_policy::{Policy, TERMINAL};
 use taskrun_runtime::{Storage, Supervisor, SupervisorError};
 
@@ -34,14 +35,14 @@ use crate::follow::{every, supervisor};
 use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
 use crate::paths::shown_in;
+use crate::shell;
 use crate::signals::Interrupts;
 use input::Input;
 use policy::PolicyRead;
 use question::{OpenQuestion, QuestionNews};
+use session::{check_open, in_session, inside, lines_of, refused};
 use view::{PROMPT, View, is_line};
 
-/// Lines of the conversation that are shown when it is opened.
-const LINES_SHOWN: usize = 20;
 /// Begins a line that gives an image, whose file stands behind it.
 const IMAGE: &str = "/image";
 /// Events read at once.
@@ -54,8 +55,10 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
              `taskrun events --session ID -o ndjson -f` tells what happens",
         ));
     }
+    let session = args.id.trim();
+    let context = &in_session(context, session)?;
     let storage = context.storage(&context.data_dir()?)?;
-    let mut chat = Chat::open(context, args, &storage).await?;
+    let mut chat = Chat::open(context, (session, args), &storage).await?;
     let mut interrupts = Interrupts::new();
     let left = tokio::select! {
         biased;
@@ -69,10 +72,9 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
     for line in &chat.aside {
         chat.view.note(&format!("not said: {}", escaped_line(line.trim())));
     }
-    let (session, agent) = (escaped_line(&args.id), escaped_line(&chat.agent));
-    context
-        .printer
-        .talk(format!("what runs goes on; `taskrun chat {session}` speaks with {agent} again"));
+    let (again, agent) = (shell::argument(session, "SESSION"), escaped_line(&chat.agent));
+    let text = format!("what runs goes on; `taskrun chat {again}` speaks with {agent} again");
+    context.printer.advise(&text);
     Ok(left)
 }
 
@@ -102,21 +104,29 @@ struct Chat<'a> {
     aside: VecDeque<String>,
     /// Images that belong to the next line.
     images: Vec<ImageBytes>,
+    /// True if a line of a pipe was refused.
+    has_refused: bool,
 }
 
 impl<'a> Chat<'a> {
-    async fn open(context: &'a Context, args: &ChatArgs, storage: &'a Storage) -> Outcome<Self> {
+    async fn open(
+        context: &'a Context,
+        (session, args): (&str, &ChatArgs),
+        storage: &'a Storage,
+    ) -> Outcome<Self> {
+        check_open(context, storage, session).await?;
         let (_, looking) = context.looking().await?;
-        let lines = lines_of(&looking, context, &args.id).await?;
+        let lines = lines_of(&looking, context, session).await?;
         let known = lines.last().map(|last| {
             last.ending()
                 .and_then(|end| end.handed_to.clone())
                 .unwrap_or(last.spec.agent_name.clone())
         });
         let Some(agent) = args.agent.clone().or(known) else {
-            let message = format!("nobody has spoken in session {} yet", args.id);
+            let message = format!("nobody has spoken in session {session} yet");
+            let session = shell::argument(session, "SESSION");
             return Err(Failure::usage("usage", message)
-                .hint(format!("name an agent: `taskrun chat {} --agent NAME`", args.id)));
+                .hint(format!("name an agent: `taskrun chat --agent NAME {session}`")));
         };
         let policy_read = PolicyRead::new(context)?;
         let policy = policy_read.policy().clone();
@@ -131,7 +141,7 @@ impl<'a> Chat<'a> {
         let mut chat = Self {
             context,
             storage,
-            session: args.id.clone(),
+            session: session.to_owned(),
             client,
             policy,
             policy_read,
@@ -145,6 +155,7 @@ impl<'a> Chat<'a> {
             question: None,
             aside: VecDeque::new(),
             images: Vec::new(),
+            has_refused: false,
         };
         chat.recall(lines).await?;
         chat.show_news().await?;
@@ -225,7 +236,7 @@ impl<'a> Chat<'a> {
                 news = news_of(&mut self.question) => match news {
                     QuestionNews::Waits => self.begin_answer()?,
                     QuestionNews::Filled(filled) => match filled.map_err(unreadable)? {
-                        None => return Ok(Exit::Completed),
+                        None => return self.end(),
                         Some(answer) => self.answer(answer).await?,
                     },
                 },
@@ -237,8 +248,7 @@ impl<'a> Chat<'a> {
                     }
                     if let Some(line) = &line {
                         self.view.typed();
-                        if line.is_cut_off {
-                            self.refuse_cut_off();
+                        if self.refuses(line)? {
                             continue;
                         }
                     }
@@ -248,7 +258,7 @@ impl<'a> Chat<'a> {
                     } else if let Some(line) = line {
                         self.hear(&line).await?;
                     } else {
-                        return Ok(Exit::Completed);
+                        return self.end();
                     }
                 }
                 _ = again.tick() => {
@@ -292,14 +302,20 @@ impl<'a> Chat<'a> {
     fn show_image(&mut self, file: &str) {
         let text = match image::add(Path::new(file), &mut self.images) {
             Ok(()) => format!("{file} goes with the next line"),
-            Err(failure) => words(&failure),
+            Err(failure) => self.words(&failure),
         };
         self.view.note(&escaped_line(&text));
     }
 
+    /// A failure in a line, with what helps.
+    fn words(&self, failure: &Failure) -> String {
+        let hint = failure.hint.as_ref().map(|hint| self.context.printer.completed(hint));
+        [Some(failure.reason()), hint].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
     /// Tells of a failure after which the conversation goes on, and what it means.
     fn tell(&mut self, meaning: &str, failure: &Failure) {
-        let text = shown_in(&format!("{meaning}: {}", words(failure)));
+        let text = shown_in(&format!("{meaning}: {}", self.words(failure)));
         self.view.note(&escaped_line(&text));
     }
 
@@ -322,7 +338,7 @@ impl<'a> Chat<'a> {
             converses: true,
             ..SpawnRequest::default()
         };
-        let run = self.client.spawn(&request).await?;
+        let run = self.client.spawn(&request).await.map_err(refused)?;
         let level = self.level();
         self.view.add(&run.spec, level);
         self.attend(run.id()).await
@@ -411,33 +427,6 @@ async fn news_of(question: &mut Option<OpenQuestion>) -> QuestionNews {
     }
 }
 
-/// A failure in a line, with what helps.
-fn words(failure: &Failure) -> String {
-    let texts = [Some(failure.reason()), failure.hint.clone()];
-    texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
-}
-
-/// The caller within a session.
-fn inside(controller: &Controller, context: &Context, session: &str) -> Client {
-    controller.at(&SessionKey::of(&context.principal().scope, session).scope())
-}
-
 fn unreadable(error: std::io::Error) -> Box<Failure> {
     Failure::unexpected("the input cannot be read").because(&error)
-}
-
-/// The last lines of a conversation, the earliest first.
-async fn lines_of(controller: &Controller, context: &Context, session: &str) -> Outcome<Vec<Run>> {
-    let inside = inside(controller, context, session);
-    let (mut lines, mut cursor) = (Vec::new(), None);
-    loop {
-        let page = inside.list(&ListFilter::default(), cursor.as_ref(), PAGE_MAX).await?;
-        lines.extend(page.runs.into_iter().filter(|run| is_line(&run.spec)));
-        cursor = page.next;
-        if cursor.is_none() || lines.len() >= LINES_SHOWN {
-            break;
-        }
-    }
-    lines.sort_by_key(|run| (run.spec.created_at, run.id().clone()));
-    Ok(lines.split_off(lines.len().saturating_sub(LINES_SHOWN)))
 }

@@ -215,8 +215,10 @@ mod tests {
         let unreadable =
             PolicyLoadError::Read { path: path(), source: Error::from(ErrorKind::OutOfMemory) };
         assert!(!is_fault(&policy_failure(&unreadable, false)));
-        let unkept = LoadError::Kept { detail: "the disk is full".to_owned() };
-        assert!(!is_fault(&load_failure(&unkept, "agent lead", &path())));
+        for kind in [None, Some(ErrorKind::StorageFull), Some(ErrorKind::PermissionDenied)] {
+            let unkept = LoadError::Kept { detail: "it cannot be kept".to_owned(), kind };
+            assert!(!is_fault(&load_failure(&unkept, "agent lead", &path())));
+        }
         assert!(is_fault(&load_failure(&LoadError::Empty, "agent lead", &path())));
         assert!(!is_fault(&Failure::unexpected("the store is busy")));
     }

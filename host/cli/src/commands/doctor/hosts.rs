@@ -75,7 +75,7 @@ fn in_force(
 ) -> Check {
     if present.is_empty() {
         let detail = "none lives; `taskrun run` starts one when there is work";
-        return Check::new("hosts", Health::Good, detail);
+        return Check::new("hosts", Health::Good, context.printer.completed(detail));
     }
     let file = match policy {
         Some(_) => None,
@@ -113,6 +113,7 @@ async fn loads(context: &Context, storage: &Storage, loads: Vec<AgentLoad>) -> O
     };
     let is_open = |load: &AgentLoad| open.iter().flat_map(Pins::all).any(|pin| pin == load.pin);
     let loads = loads.iter().filter(|load| load.lives || is_open(load));
-    let lines: Vec<String> = loads.map(|one| load_text(one, context.now())).collect();
+    let lines: Vec<String> =
+        loads.map(|one| load_text(one, context.now(), &context.printer)).collect();
     (!lines.is_empty()).then(|| Check::new("agents", Health::Note, lines.join("\n")))
 }

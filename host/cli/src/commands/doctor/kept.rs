@@ -119,23 +119,41 @@ pub(super) async fn checks(
 }
 
 fn components(kept: &KeptComponents) -> Check {
-    let KeptComponents { count, bytes, damaged } = kept;
+    let KeptComponents { count, bytes, damaged, unreadable, unwritable } = kept;
     let count = human::count(*count, "component");
     let detail =
         format!("{count} kept for the runs that were accepted with them, {}", human::bytes(*bytes));
-    if damaged.is_empty() {
-        return Check::new("components", Health::Good, detail);
+    let damaged = damaged.iter().map(|path| format!("damaged: {}", shown(path)));
+    let unreadable = unreadable.iter().map(|path| format!("cannot be read: {}", shown(path)));
+    let unwritable =
+        unwritable.iter().map(|why| format!("no more can be kept: {}", escaped_line(why)));
+    let lines: Vec<_> =
+        std::iter::once(detail).chain(damaged).chain(unreadable).chain(unwritable).collect();
+    let (detail, hint) = (lines.join("\n"), kept_hint(kept));
+    match hint {
+        Some(hint) => Check::new("components", Health::Bad, detail).hint(hint),
+        None => Check::new("components", Health::Good, detail),
     }
-    let damaged = damaged.iter().map(|path| format!("\ndamaged: {}", shown(path)));
-    Check::new(
-        "components",
-        Health::Bad,
-        std::iter::once(detail).chain(damaged).collect::<String>(),
-    )
-    .hint(
-        "runs that need one wait; remove it, and a run that is started with the same component \
+}
+
+/// The remedy for the worst that there is of what is kept; `None` if nothing is bad.
+fn kept_hint(kept: &KeptComponents) -> Option<&'static str> {
+    let KeptComponents { count: _, bytes: _, damaged, unreadable, unwritable } = kept;
+    if unwritable.is_some() {
+        Some("make room there, or make it writable for whoever runs this: no run is accepted")
+    } else if !damaged.is_empty() {
+        Some(
+            "runs that need one wait; remove it, and a run that is started with the same component \
              keeps it anew",
-    )
+        )
+    } else if !unreadable.is_empty() {
+        Some(
+            "runs that need one wait; give it to whoever runs this (`chown`), or remove it, and a run \
+             that is started with the same policy keeps it anew",
+        )
+    } else {
+        None
+    }
 }
 
 fn needs(unmet: &UnmetNeeds) -> Check {

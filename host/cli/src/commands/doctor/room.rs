@@ -13,6 +13,9 @@ use crate::paths::shown;
 /// Bytes of a disk without which a host cannot be sure to write its next commits: a log of 16 MiB,
 /// and as much where that is copied to.
 const NEEDED_BYTES: u64 = 32 << 20;
+/// Files that a host makes when it begins and as a run of another agent is accepted, with room for its
+/// neighbours: the logs of the store, notes, and what is kept of components and policies.
+const NEEDED_FILES: u64 = 64;
 
 /// Says how much room there is, and what comes of it where that is little. The store may be fuller by
 /// what its log has, and less full by what was removed from it.
@@ -22,8 +25,12 @@ pub(super) fn check(
     storage: &Storage,
     policy: Option<&Policy>,
 ) -> Check {
-    let free = match rustix::fs::statvfs(dir) {
-        Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
+    let (free, files) = match rustix::fs::statvfs(dir) {
+        Ok(disk) => {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            // Some file systems count no files.
+            (free, (disk.f_files > 0).then_some(disk.f_favail))
+        }
         Err(error) => {
             let detail = format!("the disk of {} says nothing: {error}", shown(dir));
             return Check::new("room", Health::Note, detail);
@@ -37,6 +44,11 @@ pub(super) fn check(
         return Check::new("room", Health::Bad, detail).hint(
             "make some on that disk: runs that cannot commit stand still, and go on when there is room",
         );
+    }
+    if let Some(files) = files.filter(|files| *files < NEEDED_FILES) {
+        let detail = format!("{detail}; {} can be made on that disk", human::count(files, "file"));
+        return Check::new("room", Health::Bad, detail)
+            .hint("remove some there: without files nothing is kept, and no run is accepted");
     }
     if bytes.saturating_add(NEEDED_BYTES) > bytes_max {
         return Check::new("room", Health::Note, detail).hint(

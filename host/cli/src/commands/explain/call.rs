@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use taskrun::gate::rights::tool_filters;
+use taskrun_journal::operation::Operation;
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
     AGENTS, AgentPolicy, AskRule, AskRules, EnginePolicy, HOST, HostFunction, Policy, ToolEntry,
-    ToolFilter,
+    ToolFilter, toml_string,
 };
 use taskrun_runtime::{LoaderOptions, RunRules, rules_of_agent};
 
@@ -34,7 +35,12 @@ struct AgentVersion<'a> {
     kept_for: Option<&'a Run>,
 }
 
-impl AgentVersion<'_> {
+impl<'a> AgentVersion<'a> {
+    /// One that no run keeps to.
+    fn now(policy: &'a Policy, agent: &'a AgentPolicy) -> Self {
+        Self { layer: "tools", policy, agent, when: "", kept_for: None }
+    }
+
     fn of(&self, what: &str) -> String {
         format!("{what}agent {}{}", self.agent.name, self.when)
     }
@@ -52,17 +58,31 @@ pub(super) async fn of_agent(
     agent: &AgentPolicy,
     name: &str,
 ) -> Outcome<Vec<LayerView>> {
-    let version = AgentVersion { layer: "tools", policy, agent, when: "", kept_for: None };
+    let version = AgentVersion::now(policy, agent);
     check_name(name, &[version])?;
+    let listed = listed(version, name);
+    if listed.verdict != LayerVerdict::Allowed {
+        check_function(context, version, name).await?;
+        return Ok(vec![listed]);
+    }
+    let functions = functions_now(context, policy, &agent.name).await?;
+    Ok(of_function(policy, agent, function_of(&functions, name)?))
+}
+
+/// The same of a function that is known by its description.
+pub(super) fn of_function(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    function: &ToolSpec,
+) -> Vec<LayerView> {
+    let (version, name) = (AgentVersion::now(policy, agent), &function.name);
     let mut layers = vec![listed(version, name)];
     if is_left(&layers) {
-        let functions = functions_now(context, policy, &agent.name).await?;
-        let function = function_of(&functions, name)?;
         layers.extend(engines(version, function));
         layers.extend(consent(&agent.ask, function, &[version]));
         layers.extend(of_operations(name, &rules_of_agent(agent), (&agent.name, None)));
     }
-    Ok(layers)
+    layers
 }
 
 /// The layers of the call of a function in a run.
@@ -111,6 +131,8 @@ pub(super) async fn of_run(
         layers.extend(versions.iter().flat_map(|one| engines(*one, function)));
         layers.extend(consent(&kept.ask, function, &versions));
         layers.extend(of_operations(name, &kept.rules, (own, Some(run))));
+    } else if !kept.is_earlier {
+        check_function(context, current("tools", ""), name).await?;
     }
     Ok(layers)
 }
@@ -175,14 +197,37 @@ async fn functions_then(
 }
 
 fn function_of<'f>(functions: &'f [ToolSpec], name: &str) -> Outcome<&'f ToolSpec> {
-    functions.iter().find(|function| function.name == name).ok_or_else(|| {
-        let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
-        let known = functions.iter().map(|function| function.name.as_str());
-        let near = nearest(name, known).map(|near| format!("did you mean {near}? "));
-        let show = format!("see the functions of a tool with `taskrun tool show {tool}`");
-        Failure::usage("unknown-function", format!("there is no function {name}"))
-            .hint(near.unwrap_or_default() + &show)
-    })
+    let known = || functions.iter().map(|function| function.name.as_str());
+    let found = functions.iter().find(|function| function.name == name);
+    found.ok_or_else(|| no_function(name, known()))
+}
+
+fn no_function<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Box<Failure> {
+    let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
+    let near = nearest(name, known).map(|near| format!("did you mean {near}? "));
+    let show = format!("see the functions of a tool with `taskrun tool show {tool}`");
+    Failure::usage("unknown-function", format!("there is no function {name}"))
+        .hint(near.unwrap_or_default() + &show)
+}
+
+/// Checks that a tool has a function that the agent does not list, as far as the tool loads for that
+/// agent: otherwise listing it would be no help.
+async fn check_function(
+    context: &Context,
+    AgentVersion { policy, agent, .. }: AgentVersion<'_>,
+    name: &str,
+) -> Outcome<()> {
+    let tool = name.split_once('/').and_then(|(tool, _)| policy.tools.get(tool));
+    let Some(tool) = tool else { return Ok(()) };
+    let Ok(port) = context.looking_loader(policy.clone())?.tool(agent, tool).await else {
+        return Ok(());
+    };
+    let qualified = |spec: &ToolSpec| format!("{}/{}", tool.name, spec.name);
+    let known: Vec<String> = port.specs().iter().map(qualified).collect();
+    match known.iter().any(|known| known == name) {
+        true => Ok(()),
+        false => Err(no_function(name, known.iter().map(String::as_str))),
+    }
 }
 
 /// The list of what the agent may call.
@@ -194,10 +239,9 @@ fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
     let section = shown_place(&agent.location);
     if !may_call {
         let reason = format!("it is not among its `tools` ({section})");
-        let change =
-            version.change(|| format!("add \"{name}\" to `tools` of the agent ({section})"));
+        let then = version.kept_for.map(|run| vec![out_of_then(Some(run))]);
         return LayerView {
-            change: vec![change],
+            change: then.unwrap_or_else(|| changes_to_list(agent, name)),
             section: Some(Place::from(&agent.location)),
             ..LayerView::new(version.layer, version.of(""), LayerVerdict::Denied, reason)
         };
@@ -226,6 +270,23 @@ fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
         change: change.into_iter().collect(),
         ..LayerView::new(version.layer, version.of(""), LayerVerdict::Allowed, reason)
     }
+}
+
+/// The changes of an agent that has it list a function. The policy takes a tool of the host only
+/// beside a rule for what that does, and beside agents to start runs of if it starts any.
+fn changes_to_list(agent: &AgentPolicy, name: &str) -> Vec<String> {
+    let place = shown_place(&agent.location);
+    let function = name.split_once('/').filter(|(tool, _)| *tool == HOST);
+    let operation = function.and_then(|(_, name)| HostFunction::parse(name)?.operation());
+    let mut changes = Vec::new();
+    if operation == Some(Operation::Spawn) && agent.all_members().is_empty() {
+        changes.push(format!("name agents under `members` of the agent ({place})"));
+    }
+    let rules = of_operations(name, &rules_of_agent(agent), (&agent.name, None));
+    let denied = rules.into_iter().filter(|layer| layer.verdict == LayerVerdict::Denied);
+    changes.extend(denied.flat_map(|layer| layer.change));
+    changes.push(format!("add {} to `tools` of the agent ({place})", toml_string(name)));
+    changes
 }
 
 /// The requests that take functions away.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use taskrun_journal::run::Run;
 use taskrun_policy::{
     AgentPolicy, Decision, LayerExplanation, LayerOutcome, Location, ModelPolicy, Rule, RuleLayer,
+    toml_string,
 };
 use taskrun_runtime::{PinError, StrandingAgent};
 
@@ -179,14 +180,14 @@ fn without_rule(decision: &Decision<'_>, section: &Location, unmentioned: bool) 
 fn by_rule(layer: &LayerExplanation<'_>) -> String {
     let word = if layer.outcome.allowed() { "allowed" } else { "denied" };
     match (layer.rule(), layer.layer) {
-        (Some(rule), RuleLayer::Request { .. }) => format!("{word} by \"{}\"", rule.text),
+        (Some(rule), RuleLayer::Request { .. }) => format!("{word} by {}", toml_string(&rule.text)),
         (Some(rule), _) => format!("{word} by {}", shown_rule(rule)),
         (None, _) => word.to_owned(),
     }
 }
 
 fn shown_rule(rule: &Rule) -> String {
-    format!("{} \"{}\" ({})", rule.verdict, rule.text, shown_place(&rule.location))
+    format!("{} {} ({})", rule.verdict, toml_string(&rule.text), shown_place(&rule.location))
 }
 
 /// A place as a person would type its file.
@@ -200,7 +201,8 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool, run: Option<&Run>) -> 
     match (layer.layer, &layer.outcome) {
         (RuleLayer::Request { .. } | RuleLayer::Unrecorded, _) if allowed => Vec::new(),
         (RuleLayer::Request { .. }, _) => {
-            let rule = layer.rule().map_or_else(String::new, |rule| format!(" \"{}\"", rule.text));
+            let text = |rule: &Rule| format!(" {}", toml_string(&rule.text));
+            let rule = layer.rule().map_or_else(String::new, text);
             vec![format!("start a run whose request does not deny{rule}")]
         }
         (RuleLayer::Unrecorded, _) => vec!["start a new run".to_owned()],
@@ -219,8 +221,8 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool, run: Option<&Run>) -> 
             let Some(change) = &layer.change else { return Vec::new() };
             let gone = change.remove.iter().map(|rule| format!("remove {}", shown_rule(rule)));
             let added = change.add.iter().map(|missing| {
-                let place = shown_place(missing.section);
-                format!("add \"{}\" to `allow` of the agent ({place})", missing.text)
+                let (rule, place) = (toml_string(&missing.text), shown_place(missing.section));
+                format!("add {rule} to `allow` of the agent ({place})")
             });
             gone.chain(added).collect()
         }

@@ -1,6 +1,7 @@
 //! `taskrun policy explain`.
 
 mod call;
+mod lasting;
 mod layers;
 mod operations;
 mod own_tools;
@@ -9,6 +10,7 @@ mod question;
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
+use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
 use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
@@ -43,10 +45,45 @@ struct Explanation {
     layers: Vec<LayerView>,
 }
 
+/// The decision about a call of a function that no run makes, where it is not denied.
+pub(super) struct CallDecision {
+    /// The rule for whose sake a person is asked, in words; `None` if nobody is.
+    pub(super) ask: Option<String>,
+    /// The layers that decide about calls of runs alone, in words.
+    pub(super) not_asked: Vec<String>,
+}
+
+/// Decides about a call of a function that no run makes, by the layers that are explained.
+///
+/// # Errors
+/// The refusal, by the layer that denies.
+pub(super) fn decide_call(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    function: &ToolSpec,
+) -> Outcome<CallDecision> {
+    let question = PolicyQuestion::Call(function.name.clone());
+    let layers = call::of_function(policy, agent, function);
+    let explanation = Explanation::new(&agent.name, &question, None, layers);
+    explanation.exit()?;
+    let layers = &explanation.layers;
+    let of = |verdict: LayerVerdict| layers.iter().filter(move |layer| layer.verdict == verdict);
+    let not_asked = |layer: &LayerView| format!("{}: {}", layer.of, layer.reason);
+    Ok(CallDecision {
+        ask: of(LayerVerdict::Ask).next().map(|layer| layer.reason.clone()),
+        not_asked: of(LayerVerdict::NotAsked).map(not_asked).collect(),
+    })
+}
+
 pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
     let question = PolicyQuestion::read(args)?;
+    let call = match &question {
+        PolicyQuestion::Call(name) => Some(name.clone()),
+        PolicyQuestion::Use(_) => None,
+    };
     let policy = context.policy()?;
-    let explanation = match &args.run {
+    let mut of: Option<Run> = None;
+    let mut explanation = match &args.run {
         // The command line has either an agent or a run.
         None => {
             let agent = agent_of(&policy, args.agent.as_deref().unwrap_or_default())?;
@@ -57,9 +94,14 @@ pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
             if run.status().is_terminal() {
                 context.printer.talk("the run has ended; this is what its rules say all the same");
             }
-            of_run(context, &policy, &run, question).await?
+            let (explanation, adopted) = of_run(context, &policy, &run, question).await?;
+            of = Some(adopted.unwrap_or(run));
+            explanation
         }
     };
+    if let Some(name) = &call {
+        lasting::tell(context, &policy, &mut explanation, (of.as_ref(), name)).await?;
+    }
     print(context, &explanation);
     explanation.exit()
 }
@@ -101,13 +143,13 @@ async fn of_agent(
 }
 
 /// The decision for a run that was accepted. One that its host adopts by itself when it goes on
-/// does nothing before, so it is explained with the form that it has then.
+/// does nothing before, so it is explained with the form that it has then, and that is given, too.
 async fn of_run(
     context: &Context,
     policy: &Policy,
     run: &Run,
     question: PolicyQuestion,
-) -> Outcome<Explanation> {
+) -> Outcome<(Explanation, Option<Run>)> {
     let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
     let storage = context.existing_storage()?;
@@ -126,7 +168,7 @@ async fn of_run(
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run);
-            return Ok(Explanation::new(own, &question, id, layers));
+            return Ok((Explanation::new(own, &question, id, layers), adopted));
         }
     };
     let agent = agent_of(&kept.policy, own)?;
@@ -142,7 +184,7 @@ async fn of_run(
             layers
         }
     };
-    Ok(Explanation { upgrade, ..Explanation::new(own, &question, id, layers) })
+    Ok((Explanation { upgrade, ..Explanation::new(own, &question, id, layers) }, adopted))
 }
 
 fn layers_of_use(
@@ -262,7 +304,7 @@ impl Explanation {
         if !layer.change.is_empty() {
             failure = failure.hint(layer.change.join("; "));
         }
-        Err(failure)
+        Err(failure.with_places())
     }
 }
 

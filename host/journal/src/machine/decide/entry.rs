@@ -103,7 +103,7 @@ pub fn end_with_batch(entry: &Run, batch: Option<&Run>) -> Vec<Event> {
 fn alike(entry: &Run, batch: &Run, ending: &Ending) -> Vec<Event> {
     match ending.status {
         EndStatus::Completed | EndStatus::Failed => {
-            let result = batch.state.reply.result();
+            let result = batch.returned_text().or_else(|| batch.state.reply.result());
             let said = result.iter().map(|result| said(result)).collect();
             ended(entry, said, ending.clone())
         }

@@ -25,6 +25,7 @@ fn authorized(approved: bool) -> Event {
         approved,
         decided_by: "b".into(),
         for_run: false,
+        consent: None,
     }
 }
 

@@ -132,9 +132,11 @@ fn an_agent_with_a_finalizer_is_heard_before_its_run_ends() {
 fn a_run_that_gave_up_says_how_often_it_tried() {
     let running = run([started()]);
     let text = |attempts, skipped| {
-        let outcome = Outcome::RetryAborted { attempts, skipped, error: "e".into() };
+        let failure = Some(CallAbort::Unavailable);
+        let outcome = Outcome::RetryAborted { attempts, skipped, error: "e".into(), failure };
         let ending = decide::ending(&running, outcome);
         assert_eq!(ending.stop_reason, StopReason::RetryAborted);
+        assert_eq!(ending.failure, Some(CallAbort::Unavailable), "with its typed reason");
         ending.error.expect("a failure says why")
     };
     assert_eq!(text(1, 0), "gave up after 1 attempt: e");

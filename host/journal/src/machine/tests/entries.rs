@@ -3,6 +3,7 @@
 use super::events::every_event;
 use super::places::{WORK, word};
 use super::*;
+use crate::autonomy::Done;
 use crate::ending::EndStatus;
 use crate::hold::Hold;
 use crate::machine::decide;
@@ -150,6 +151,17 @@ fn an_open_entry_ends_like_its_batch() {
         let has = after.ending().expect("ended");
         assert_eq!((&has.error, has.partial), (&ending.error, ending.partial));
     }
+}
+
+#[test]
+fn an_open_entry_ends_with_the_result_that_its_batch_returned() {
+    let mut ended = ended_batch(Ending::completed(StopReason::Done));
+    let result = Some(r#"{"answer":42}"#.to_owned());
+    let done = Done { detail: "it".to_owned(), result: result.clone(), failed: None };
+    ended.state.rounds.done = Some(done);
+    let run = entry(false, [taken()]);
+    let (status, _, said, _) = end(&run, decide::end_with_batch(&run, Some(&ended)));
+    assert_eq!((status, said), (EndStatus::Completed, result));
 }
 
 #[test]

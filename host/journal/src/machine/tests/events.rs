@@ -135,6 +135,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             approved: true,
             decided_by: text(),
             for_run: false,
+            consent: None,
         },
         Event::Log { level: LogLevel::Info, source: id(), message: text(), fields: Labels::new() },
         Event::PlanDecided {

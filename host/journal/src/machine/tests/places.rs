@@ -343,8 +343,12 @@ fn finalizing_ones() -> Vec<StateCase> {
             legal.push(("resumed", Finalizing, "host g"));
         } else {
             legal.push(("lost", Finalizing, "Resume from 7"));
-            if !began {
-                legal.push(("finalizer_started", Finalizing, hold));
+            match began {
+                true => {
+                    let of_it = ["usage", "policy_decision", "log"];
+                    legal.extend(of_it.map(|kind| (kind, Finalizing, hold)));
+                }
+                false => legal.push(("finalizer_started", Finalizing, hold)),
             }
         }
         StateCase { name, events, hold, legal }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use super::super::{
     After, Before, Change, ClaimCounts, Rank, WaitState, canceled_with_parent, claimed,
-    consequences, ends_with, is_woken, next_claimed, place, waits_its_turn,
+    consequences, ends_with, is_woken, next_claimed, place, resumes_in_a_row, waits_its_turn,
 };
 use super::{child_of, completed_run, id, run_of};
 use crate::dispatch::CLOCK_LEEWAY;
@@ -47,19 +47,60 @@ fn a_serial_run_waits_for_earlier_ones_until_it_has_begun() {
     assert!(!waits(Lane::Resume, true, true));
 }
 
-#[test]
-fn a_claim_takes_the_queue_up_to_its_limit_and_then_finalizers() {
-    let claim = Claim {
+/// A claim of two runs and a finalizer after so many runs in a row that go on.
+fn wish(resumes: usize) -> Claim {
+    Claim {
         host: HostId::new("h"),
         limit: 2,
         finalizers: 1,
         tree_slots: 1,
         ready: Ready::All,
+        resumes,
         now: Timestamp(1),
+    }
+}
+
+#[test]
+fn with_the_turn_of_new_work_the_next_run_is_one_that_never_began() {
+    let next = |resumes, runs, resumed: Option<&'static str>, fresh: Option<&'static str>| {
+        let first = |from| {
+            Ok::<_, Infallible>(match from {
+                Lane::Resume => resumed.or(fresh),
+                Lane::Fresh => fresh,
+            })
+        };
+        let taken = ClaimCounts { runs, finalizers: 0, resumes };
+        let Ok(next) = next_claimed(&wish(0), taken, first, || Ok(None));
+        next.map(|next| next.run)
     };
+    assert_eq!(next(3, 0, Some("old"), Some("new")), Some("old"));
+    assert_eq!(next(4, 0, Some("old"), Some("new")), Some("new"));
+    assert_eq!(next(4, 1, Some("old"), Some("new")), Some("new"), "within a claim, too");
+    assert_eq!(next(4, 0, Some("old"), None), Some("old"));
+    assert_eq!(next(4, 2, Some("old"), Some("new")), None, "it needs a slot");
+}
+
+#[test]
+fn runs_that_go_on_are_counted_until_one_begins_or_it_was_the_turn_of_those() {
+    let (begins, mut goes_on) = (run([started()]), run([started()]));
+    goes_on.state.epoch = 2;
+    assert_eq!(begins.state.epoch, 1);
+    assert_eq!(resumes_in_a_row(3, &goes_on), 4);
+    assert_eq!(resumes_in_a_row(3, &begins), 0);
+    assert_eq!(resumes_in_a_row(4, &goes_on), 1, "there was no new work");
+    let mut taken = ClaimCounts::new(&wish(2));
+    taken.add(&goes_on, false);
+    taken.add(&goes_on, true);
+    assert_eq!((taken.runs, taken.finalizers, taken.resumes), (2, 1, 3), "it took no slot");
+}
+
+#[test]
+fn a_claim_takes_the_queue_up_to_its_limit_and_then_finalizers() {
+    let claim = wish(0);
     let next = |runs, finalizers, first: Option<&'static str>, finalizer: Option<&'static str>| {
-        let taken = ClaimCounts { runs, finalizers };
-        let Ok(next) = next_claimed(&claim, taken, || Ok::<_, Infallible>(first), || Ok(finalizer));
+        let taken = ClaimCounts { runs, finalizers, resumes: 0 };
+        let first = |_| Ok::<_, Infallible>(first);
+        let Ok(next) = next_claimed(&claim, taken, first, || Ok(finalizer));
         next.map(|next| (next.run, next.is_finalizer))
     };
     assert_eq!(next(0, 0, Some("a"), Some("f")), Some(("a", false)));

@@ -246,10 +246,15 @@ fn numbers(source: &Source, db: &Connection) -> Result<(), Fault> {
     for (table, largest) in [
         ("runs", "SELECT coalesce(max(no), 0) FROM runs"),
         ("events", "SELECT coalesce(max(pos), 0) FROM events"),
+        ("consents", "SELECT coalesce(max(no), 0) FROM consents"),
     ] {
         let largest: i64 = db.query_row(largest, [], |row| row.get(0))?;
         let known = given.iter().filter(|(name, _)| name == table).map(|(_, seq)| *seq).max();
-        set_number(db, table, known.map_or(largest, |known| known.max(largest)))?;
+        let given = known.map_or(largest, |known| known.max(largest));
+        // A table in which nothing ever was has no number.
+        if given > 0 {
+            set_number(db, table, given)?;
+        }
     }
     Ok(())
 }

@@ -7,12 +7,13 @@ use taskrun_journal::fact::{FactNamespace, OwnerSession};
 use taskrun_journal::memory::FactChange;
 
 use super::source::Source;
+use crate::sqlite::consents::{self, COLUMNS};
 use crate::sqlite::facts::{self, ChangeRow};
 use crate::sqlite::fault::Fault;
 use crate::sqlite::schema::unbits;
 
-/// Tables without numbers whose rows are copied as they are: the table, the column with the run without
-/// which a row is left out, and the name of the rows for people.
+/// Tables whose rows are copied as they are, with numbers where they have some: the table, the column
+/// with the run without which a row is left out, and the name of the rows for people.
 const PLAIN: [(&str, Option<usize>, &str); 8] = [
     ("idempotency", Some(3), "keys of repeated requests"),
     ("sessions", None, "sessions"),
@@ -23,6 +24,9 @@ const PLAIN: [(&str, Option<usize>, &str); 8] = [
     ("artifacts", Some(0), "artifacts of runs"),
     ("fact_changes", Some(0), "changes of facts"),
 ];
+
+/// The first version with the table of consents: one before that has lost none.
+const CONSENTS_SINCE: i64 = 14;
 
 /// The columns of facts and of the bytes of artifacts, their numbers first.
 const FACTS: &str = "no, tenant, owner, session, key, text, labels, at, sum";
@@ -60,6 +64,13 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Faul
          UPDATE outbox SET waits_for = NULL
          WHERE waits_for NOT IN (SELECT no FROM runs WHERE status < 5)",
     )?;
+    let has_none = source.other_version.is_some_and(|found| found < CONSENTS_SINCE)
+        && !source.has("consents", "no");
+    lost.extend(match source.has("consents", COLUMNS) {
+        true => lines("lasting consents", consents_of(source, db)?),
+        false if has_none => None,
+        false => Some("no lasting consents can be read".to_owned()),
+    });
     lost.extend(match source.has("facts", FACTS) {
         true => lines("facts", facts_of(source, db)?),
         false => Some("no facts can be read".to_owned()),
@@ -87,6 +98,23 @@ fn columns_of(db: &Connection, table: &str) -> Result<Vec<String>, Fault> {
 
 fn lines(name: &str, unreadable: u64) -> Option<String> {
     (unreadable > 0).then(|| format!("{unreadable} {name} cannot be read"))
+}
+
+/// Consents, under their numbers.
+fn consents_of(source: &Source, db: &Connection) -> Result<u64, Fault> {
+    let mut damaged = 0;
+    let kept = ("consents", "no", COLUMNS);
+    let unreadable = source.rows(kept, consents::stored, |(record, sum)| {
+        match consents::checked(record, sum) {
+            Ok(record) => {
+                consents::insert(db, &record, Some(record.number))?;
+            }
+            // It would have let begin what nobody consented to.
+            Err(_) => damaged += 1,
+        }
+        Ok(())
+    })?;
+    Ok(unreadable + damaged)
 }
 
 /// Facts, with the index of their words made again.

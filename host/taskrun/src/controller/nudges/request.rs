@@ -17,7 +17,7 @@ use crate::driver::TreeRemainder;
 use crate::error::ControllerError;
 use crate::gate::narrowing;
 use crate::ports::hook::Moment;
-use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
+use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
 /// The task of a nudge unless the delivery names another one.
 const TASK: &str = "Background runs have ended: their reports stand above. Tell the user what \
@@ -44,12 +44,10 @@ impl Inherited {
     /// rules of all that was above it.
     fn of(run: &RunSpec, root: &RunSpec, notify: &str) -> Self {
         let is_own = notify == root.agent_name;
-        let keys = host_keys(root).map(str::to_owned);
-        let envelope = root.envelope.iter().filter(|(key, _)| !keys.contains(key));
         Self {
             ancestors: if is_own { root.ancestors.clone() } else { run.ancestors.clone() },
             narrow: if is_own { root.narrow.clone() } else { Narrowing::default() },
-            envelope: envelope.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            envelope: root.given_state(),
             envelope_keys: root.envelope_keys.clone(),
             app_name: root.app_name.clone(),
             answers: root.answers.clone(),

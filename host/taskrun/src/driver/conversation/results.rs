@@ -25,6 +25,15 @@ pub(super) fn saved_without(output: &ToolOutput) -> usize {
     value + output.server_data.as_ref().map_or(0, String::len)
 }
 
+/// True for a result whose value is too large by itself. Nothing else of it counts: the arguments
+/// of the call do not get smaller without the value.
+pub(super) fn is_too_large(output: &ToolOutput) -> bool {
+    match &output.outcome {
+        ToolOutcome::Value(value) => value.len() > CONVERSATION_RESULT_BYTES_MAX,
+        ToolOutcome::Failure(_) => false,
+    }
+}
+
 /// Leaves the value of a result out and says why.
 pub(super) fn leave_out(output: &mut ToolOutput, reason: &str) {
     name(output);
@@ -48,7 +57,7 @@ pub(super) fn name(output: &mut ToolOutput) {
 /// A result as it stands in the conversation; one that is too large for that has its name.
 pub(super) fn shown(output: &ToolOutput) -> ToolAnswer {
     let (content, is_error) = match &output.outcome {
-        ToolOutcome::Value(value) if value.len() > CONVERSATION_RESULT_BYTES_MAX => {
+        ToolOutcome::Value(value) if is_too_large(output) => {
             let omitted = serde_json::json!({
                 "omitted": true,
                 "reason": TOO_LARGE,

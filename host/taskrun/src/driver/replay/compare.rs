@@ -7,6 +7,7 @@ use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::message::{Message, Part};
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::Run;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::text::cut;
 
 use super::step::{Attempted, StepEndRecord};
@@ -15,6 +16,8 @@ use crate::driver::step::fault_of;
 use crate::ports::planner::Decision;
 use crate::scope::{END, HOST, json_of};
 
+/// The reason for which a step is not compared that could not be executed to its end here.
+const NO_MEMORY: &str = "this host has no memory for it";
 /// Most bytes that are told of each side of a difference.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 
@@ -30,6 +33,9 @@ struct Decided<'e> {
 
 /// Compares a step with what the record of the run, which is `run` before its end, says of it.
 pub(super) fn compare(attempted: &Attempted, end: &StepEndRecord<'_>, run: &Run) -> StepComparison {
+    if matches!(attempted.outcome, Err(Outcome::Failed(CallAbort::Unavailable))) {
+        return StepComparison::Skipped(NO_MEMORY.to_owned());
+    }
     if let Some(what) = &attempted.unrecorded {
         return StepComparison::Skipped(format!("it {what}"));
     }
@@ -288,5 +294,25 @@ fn word(decision: DecisionKind) -> &'static str {
         DecisionKind::FinalResponse => "final response",
         DecisionKind::FinalToolResult => "final tool result",
         DecisionKind::Await => "to wait for an answer",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::run;
+    use crate::scope::ReplayEnd;
+
+    #[test]
+    fn a_step_for_which_there_is_no_memory_here_is_not_compared() {
+        let compared = |abort| {
+            let ReplayEnd { tape, question, unrecorded } = ReplayEnd::default();
+            let outcome = Err(Outcome::Failed(abort));
+            let attempted = Attempted { pending: Vec::new(), outcome, tape, question, unrecorded };
+            compare(&attempted, &StepEndRecord::Failed("it broke"), &run([]))
+        };
+        let found = compared(CallAbort::Unavailable);
+        assert!(matches!(found, StepComparison::Skipped(why) if why == NO_MEMORY));
+        assert!(matches!(compared(CallAbort::Stack), StepComparison::Differs(_)));
     }
 }

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{
     AccountEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
@@ -266,8 +267,9 @@ impl Replay<'_> {
         }
         match end {
             StepEndRecord::Ended(ending) => match &ending.failure {
+                None if gave_up_for_host(ending) => says("its host failed"),
                 Some(CallAbort::Deadline { .. }) => says(STOPPED_FOR_TIME),
-                Some(CallAbort::Internal) => says("its host failed"),
+                Some(CallAbort::Internal | CallAbort::Unavailable) => says("its host failed"),
                 Some(CallAbort::Stopped { .. }) => says("it was stopped"),
                 Some(
                     CallAbort::Memory { .. }
@@ -278,9 +280,7 @@ impl Replay<'_> {
                 )
                 | None => None,
             },
-            StepEndRecord::Failed(error) if *error == CallAbort::Internal.to_string() => {
-                says("its host failed")
-            }
+            StepEndRecord::Failed(error) if is_of_host(error) => says("its host failed"),
             StepEndRecord::Failed(_) => None,
             StepEndRecord::Stopped(why) => Some((*why).to_owned()),
             StepEndRecord::Decided(rest) => {
@@ -373,6 +373,22 @@ impl Replay<'_> {
         self.work = Some(recorder.into_work());
         attempted
     }
+}
+
+/// The ends of a step for its host, which may have been otherwise the next time.
+const OF_HOST: [CallAbort; 2] = [CallAbort::Internal, CallAbort::Unavailable];
+
+/// True for the text of a step that ended so.
+fn is_of_host(error: &str) -> bool {
+    OF_HOST.iter().any(|end| error == end.to_string())
+}
+
+/// True if a run ended as its last attempt at a step ended so, by the record of an older program,
+/// which has that in words alone.
+fn gave_up_for_host(ending: &Ending) -> bool {
+    let error = ending.error.as_deref().unwrap_or_default();
+    ending.stop_reason == StopReason::RetryAborted
+        && OF_HOST.iter().any(|end| error.ends_with(&end.to_string()))
 }
 
 /// True for the text of a step that was stopped for its time, or for that of its round.

@@ -23,7 +23,7 @@ use crate::clock::{SeededRandom, SystemClock};
 use crate::driver::lease::Lease;
 use crate::driver::live::Live;
 use crate::driver::parts::{Bounds, Env, Parts};
-use crate::driver::stalls::{RunClock, Stalls};
+use crate::driver::stalls::Stalls;
 use crate::gate::narrowing;
 use crate::gate::rights::rules_of_run;
 use crate::ports::hook::Hooks;
@@ -54,10 +54,11 @@ impl Recorded {
     pub(super) fn new(world: ReplayWorld, records: Arc<[EventRecord]>) -> Self {
         let ReplayWorld { store, hosts, memory, interrupt, images } = world;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let stalls = Stalls::new(Arc::clone(&clock));
+        let stalls = Stalls::new(Arc::clone(&clock), Arc::clone(&clock));
         let env = Env {
             store,
-            clock: Arc::new(RunClock(Arc::clone(&stalls))),
+            clock: stalls.clock(),
+            machine: stalls.machine(),
             stalls,
             // The numbers of a step follow from the seed of its run.
             random: Arc::new(SeededRandom::new(0)),
@@ -68,6 +69,8 @@ impl Recorded {
             retry_policy: None,
             runs: Arc::new(RecordedRuns { records, images }),
             memory,
+            policy: Arc::default(),
+            consents: None,
             held_models: Arc::new(HeldModels::new(clock)),
             format: JournalFormat::CURRENT,
         };

@@ -61,7 +61,8 @@ impl Step<'_> {
                 step.skipped = decision == RetryDecision::Skip && !is_last;
                 let is_default = own.is_none() && agent.retry.then == RetryExhaustion::Abort;
                 if attempt > 1 || !is_default {
-                    step.outcome = Err(Outcome::RetryAborted { attempts: attempt, skipped, error });
+                    let (attempts, failure) = (attempt, fault.abort());
+                    step.outcome = Err(Outcome::RetryAborted { attempts, skipped, error, failure });
                 }
                 return None;
             }
@@ -86,6 +87,7 @@ pub(in crate::driver) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
         Outcome::Failed(CallAbort::Stopped { .. }) => None,
         Outcome::Failed(
             abort @ (CallAbort::Memory { .. }
+            | CallAbort::Unavailable
             | CallAbort::Deadline { .. }
             | CallAbort::Stack
             | CallAbort::Limit { .. }

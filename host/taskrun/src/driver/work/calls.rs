@@ -1,9 +1,12 @@
 //! The tool calls of the last turn, and what was asked of the outside.
 
-use taskrun_journal::event::CallWait;
+use std::time::Duration;
+
+use taskrun_journal::event::{CallWait, Event, EventRecord};
 use taskrun_journal::message::RetryHint;
 use taskrun_journal::plan::ToolRequest;
-use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::question::{Answer, AwaitItem, CONFIRM, Item};
+use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Work;
@@ -14,8 +17,12 @@ pub(in crate::driver) struct Call {
     pub(in crate::driver) request: ToolRequest,
     /// Number of times that it began.
     pub(in crate::driver) attempts: u32,
-    /// True if a consent to it is on record.
+    /// The time at which it began first, as its record says.
+    began_at: Option<Timestamp>,
+    /// True if a consent to it is on record, and nobody was asked about it since.
     pub(in crate::driver) authorized: bool,
+    /// The number of the lasting consent by which it is.
+    pub(in crate::driver) consent: Option<u64>,
     /// True if it may begin again after its host died.
     pub(in crate::driver) idempotent: bool,
     /// The thing that it waits for.
@@ -34,6 +41,24 @@ pub(in crate::driver) struct QuestionState {
 }
 
 impl Work {
+    /// Notes the time at which a call began. One that waits from its beginning is on record as
+    /// parked alone.
+    pub(super) fn note_beginning(&mut self, recorded: &EventRecord) {
+        if let Event::ToolCallScheduled { tool_call_id, .. }
+        | Event::ToolCallParked { tool_call_id, .. } = &recorded.event
+        {
+            self.with_call(tool_call_id, |call| {
+                call.began_at.get_or_insert(recorded.at);
+            });
+        }
+    }
+
+    /// The time since an open call began.
+    pub(in crate::driver) fn took(&self, id: &str, now: Timestamp) -> Duration {
+        let call = self.open_calls().find(|call| call.id() == id);
+        call.map_or(Duration::ZERO, |call| call.took(now))
+    }
+
     /// The calls of the last turn that have begun.
     pub(in crate::driver) fn begun_calls(&self) -> u32 {
         let begun = self.calls.iter().filter(|call| call.attempts > 0).count();
@@ -59,6 +84,17 @@ impl Work {
         if let Some(call) = self.calls.iter_mut().find(has_id) {
             change(call);
         }
+    }
+
+    /// Notes what is asked. Who is asked about a call anew has not consented to it yet.
+    pub(super) fn ask(&mut self, item: &Item) {
+        let asked = QuestionState { item: item.clone(), answer: None, by: String::new() };
+        if let Some(call) = &item.tool_call_id
+            && asked.consent_to(call).is_some()
+        {
+            self.with_call(call, |call| call.authorized = false);
+        }
+        self.asked.push(asked);
     }
 
     pub(super) fn answer(&mut self, id: &str, answer: &Answer, by: &str) {
@@ -97,12 +133,46 @@ impl Work {
 }
 
 impl Call {
+    /// That of a request, before anything is known of it.
+    pub(super) fn new(request: ToolRequest) -> Self {
+        Self {
+            request,
+            attempts: 0,
+            began_at: None,
+            authorized: false,
+            consent: None,
+            idempotent: false,
+            parked: None,
+            outcome: None,
+        }
+    }
+
+    /// The time since it began; none if it has not.
+    pub(in crate::driver) fn took(&self, now: Timestamp) -> Duration {
+        self.began_at.map_or(Duration::ZERO, |began| now.since(began))
+    }
+
     pub(in crate::driver) fn id(&self) -> &str {
         self.request.tool_call_id.as_deref().unwrap_or_default()
     }
 }
 
 impl QuestionState {
+    /// The digest of the code that it names, if it is a question for consent to this call.
+    pub(super) fn consent_to(&self, call: &str) -> Option<Option<&str>> {
+        match &self.item.what {
+            AwaitItem::Confirmation { id, tool_call_id, digest, .. }
+                if id.starts_with(CONFIRM) && tool_call_id == call =>
+            {
+                Some(digest.as_deref())
+            }
+            AwaitItem::Confirmation { .. }
+            | AwaitItem::Clarification { .. }
+            | AwaitItem::Questions { .. }
+            | AwaitItem::ExternalTools { .. } => None,
+        }
+    }
+
     fn is_the_planners(&self) -> bool {
         let asked_by_host = matches!(self.item.what, AwaitItem::Confirmation { .. });
         self.item.tool_call_id.is_none() && !asked_by_host

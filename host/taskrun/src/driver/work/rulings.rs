@@ -5,7 +5,7 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::ruling::{Phase, ToolRuling};
 
 use super::Work;
-use crate::gate::consent::{PriorConsent, item_id};
+use crate::gate::consent::{CallQuestions, PriorConsent};
 use crate::gate::engines::relabel;
 use crate::gate::layer::call_id;
 
@@ -42,12 +42,7 @@ impl Work {
 
     /// The consent to a call of a turn that is on record. One that `is_open` may have been asked
     /// about; of one that was just decided on, only decisions about its function count.
-    pub(in crate::driver) fn consent(
-        &self,
-        turn: u32,
-        request: &ToolRequest,
-        is_open: bool,
-    ) -> PriorConsent {
+    pub(in crate::driver) fn consent(&self, request: &ToolRequest, is_open: bool) -> PriorConsent {
         let standing = || match self.standing.get(&request.name) {
             Some((approved, by)) => PriorConsent::Standing { approved: *approved, by: by.clone() },
             None => PriorConsent::Nothing,
@@ -56,14 +51,18 @@ impl Work {
             return standing();
         }
         let id = call_id(request);
-        if self.open_calls().any(|call| call.id() == id && call.authorized) {
-            return PriorConsent::Given;
+        let (mut asked, mut last) = (CallQuestions::default(), None);
+        for (one, digest) in self.asked.iter().filter_map(|one| Some((one, one.consent_to(id)?))) {
+            asked = CallQuestions { times: asked.times + 1, digest: digest.map(str::to_owned) };
+            last = Some(one);
         }
-        let question = item_id(turn, id);
-        match self.asked.iter().find(|asked| asked.item.id() == question) {
-            Some(asked) => {
-                let answer = asked.answer.clone();
-                PriorConsent::Asked { answer: answer.map(|answer| (answer, asked.by.clone())) }
+        if let Some(call) = self.open_calls().find(|call| call.id() == id && call.authorized) {
+            return PriorConsent::Given { asked, consent: call.consent };
+        }
+        match last {
+            Some(last) => {
+                let answer = last.answer.clone().map(|answer| (answer, last.by.clone()));
+                PriorConsent::Asked { asked, answer }
             }
             None => standing(),
         }

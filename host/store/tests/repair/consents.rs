@@ -1,0 +1,64 @@
+//! Lasting consents in a store that is made anew.
+
+use taskrun_journal::consent::{ConsentOutcome, ConsentRecord, Consents, LastingConsent};
+use taskrun_journal::list::Scope;
+use taskrun_store::{Repair, SCHEMA_VERSION, SqliteStore};
+
+use super::common::*;
+use super::filled::filled;
+use super::{entangled, is_in_order, of_version, repair};
+
+async fn all(store: &SqliteStore) -> Vec<ConsentRecord> {
+    store.consents(&Scope::tenant("acme"), 0, 100).await.expect("reads")
+}
+
+async fn keep(store: &SqliteStore, consent: LastingConsent) -> u64 {
+    match store.keep_consent(consent).await.expect("keeps") {
+        ConsentOutcome::Kept(record) => record.number,
+        ConsentOutcome::Full => panic!("there is room"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c_033_the_number_of_a_consent_that_was_removed_is_not_given_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    let store = open(&dir);
+    let known = all(&store).await;
+    let bound = LastingConsent { session: Some("s-9".to_owned()), ..known[1].consent.clone() };
+    assert_eq!(keep(&store, bound.clone()).await, 3);
+    let in_session = Scope::tenant("acme").session("s-9");
+    assert_eq!(store.remove_consents(&in_session, None, false).await.expect("removes"), 1);
+    drop(store);
+    let Repair { lost, .. } = repair(&dir);
+    assert_eq!(lost, [] as [&str; 0]);
+    let store = open(&dir);
+    assert_eq!(all(&store).await, known);
+    assert_eq!(keep(&store, bound).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c_033_a_consent_that_is_not_as_it_was_written_is_not_taken_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    entangled(&dir).await;
+    let known = all(&open(&dir)).await;
+    let db = stranger(&dir);
+    db.execute_batch("UPDATE consents SET function = 'mail/delete' WHERE no = 2").expect("writes");
+    drop(db);
+    let Repair { lost, .. } = repair(&dir);
+    assert_eq!(lost, ["1 lasting consents cannot be read"]);
+    let store = open(&dir);
+    is_in_order(&store).await;
+    assert_eq!(all(&store).await, known[..1]);
+    assert_eq!(keep(&store, known[1].consent.clone()).await, 3);
+}
+
+#[tokio::test]
+async fn c_033_a_version_without_consents_has_lost_none_of_them() {
+    let whole = filled().await;
+    let Repair { lost, .. } = repair(&of_version(&whole, 13, "DROP TABLE consents"));
+    assert_eq!(lost, [] as [&str; 0]);
+    let Repair { lost, .. } =
+        repair(&of_version(&whole, SCHEMA_VERSION + 1, "DROP TABLE consents"));
+    assert_eq!(lost, ["no lasting consents can be read"]);
+}
