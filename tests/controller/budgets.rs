@@ -59,7 +59,8 @@ impl Model for Metered {
     }
 }
 
-fn question() -> CompletionRequest {
+/// A question that asks for nothing in particular.
+pub(crate) fn question() -> CompletionRequest {
     CompletionRequest {
         model: None,
         messages: Vec::new(),

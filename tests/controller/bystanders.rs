@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::media::MediaBytes;
 use taskrun_journal::run::{Crashes, HeldWait, RunView};
 use taskrun_journal::status::{Status, StopReason};
 
+use super::budgets::question;
 use super::common::named;
 use crate::native::{ClosurePlanner, PAUSE_OVER, World, answer, failed};
 
@@ -24,20 +24,6 @@ struct Silent;
 impl Model for Silent {
     async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
         std::future::pending().await
-    }
-}
-
-fn question() -> CompletionRequest {
-    CompletionRequest {
-        model: None,
-        messages: Vec::new(),
-        tools: Vec::new(),
-        max_tokens: None,
-        temperature: None,
-        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
-        stop_sequences: Vec::new(),
-        response_schema: None,
-        media: MediaBytes::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use taskrun_journal::status::StopReason;
 use taskrun_policy::Budget;
 use tokio::sync::Barrier;
 
-use super::budgets::{ask, family};
+use super::budgets::{ask, family, question};
 use super::common::named;
 use super::host_tools::{leader, words};
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
@@ -225,18 +225,7 @@ impl Model for LateCounting {
 
 /// Begins an answer and reads it as far as its text.
 async fn read_text(scope: &CallScope) -> Result<AnswerStream, ModelError> {
-    let question = CompletionRequest {
-        model: None,
-        messages: Vec::new(),
-        tools: Vec::new(),
-        max_tokens: None,
-        temperature: None,
-        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
-        stop_sequences: Vec::new(),
-        response_schema: None,
-        media: MediaBytes::default(),
-    };
-    let mut begun = scope.stream(question).await?;
+    let mut begun = scope.stream(question()).await?;
     scope.next_chunks(&mut begun, 1).await?;
     Ok(begun)
 }

@@ -1,5 +1,5 @@
-//! What a request carries beside its task: it is in the record, reaches the agent, and runs are
-//! listed by it.
+//! Fields of a request beside its task: they are in the record, reach the agent, and runs are listed
+//! by them.
 
 use std::collections::BTreeSet;
 use std::fs::File;

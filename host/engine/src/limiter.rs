@@ -135,8 +135,8 @@ mod tests {
     fn case_16_memories_are_summed() {
         let mut limiter = limiter();
         assert!(limiter.memory_growing(0, 512 << 10, None).unwrap());
-        assert!(limiter.memory_growing(0, 448 << 10, None).unwrap());
-        assert!(limiter.memory_growing(448 << 10, 512 << 10, None).unwrap());
+        assert!(limiter.memory_growing(0, 448 << 10, None).expect("within its limit"));
+        assert!(limiter.memory_growing(448 << 10, 512 << 10, None).expect("within its limit"));
         assert_eq!(limiter.begun_bytes(), 960 << 10, "it counts how much it began with");
         let error = limiter.memory_growing(512 << 10, 576 << 10, None).unwrap_err();
         let violation = error.downcast_ref::<Violation>().unwrap();

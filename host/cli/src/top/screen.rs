@@ -94,7 +94,7 @@ mod tests {
     use std::fs::File;
     use std::io::{Read, Write};
     use std::os::fd::{FromRawFd, OwnedFd};
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use rustix::io::{FdFlags, fcntl_setfd};
     use rustix::termios::{LocalModes, tcgetattr};
@@ -117,6 +117,19 @@ mod tests {
         unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }
     }
 
+    /// A test of this program alone, in a process at this terminal.
+    fn test_at(terminal: OwnedFd, name: &str) -> Child {
+        let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
+        Command::new(std::env::current_exe().expect("the test is a program"))
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(end())
+            .stdout(end())
+            .stderr(Stdio::from(terminal))
+            .spawn()
+            .expect("it starts")
+    }
+
     #[test]
     #[expect(
         clippy::disallowed_methods,
@@ -137,16 +150,7 @@ mod tests {
         }
         let (mut master, slave) = pseudo_terminal();
         fcntl_setfd(&master, FdFlags::CLOEXEC).expect("it is no descriptor of the child");
-        let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let mut child = Command::new(std::env::current_exe().expect("the test is a program"))
-            .args(["--exact", NAME, "--nocapture"])
-            .env(CHILD, "1")
-            .stdin(end())
-            .stdout(end())
-            .stderr(end())
-            .spawn()
-            .expect("it starts");
-        drop(slave);
+        let mut child = test_at(slave, NAME);
         let mut written = Vec::new();
         let mut buffer = [0; 4096];
         while !written.windows(DRAWN.len()).any(|part| part == DRAWN) {
@@ -171,16 +175,7 @@ mod tests {
             return;
         }
         let (mut master, slave) = pseudo_terminal();
-        let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let mut child = Command::new(std::env::current_exe().expect("the test is a program"))
-            .args(["--exact", NAME, "--nocapture"])
-            .env(CHILD, "1")
-            .stdin(end())
-            .stdout(end())
-            .stderr(end())
-            .spawn()
-            .expect("it starts");
-        drop(slave);
+        let mut child = test_at(slave, NAME);
         let mut terminal = vt100::Parser::default();
         let mut written = Vec::new();
         let mut buffer = [0; 4096];
