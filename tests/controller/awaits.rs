@@ -41,7 +41,7 @@ fn form(id: &str, questions: Vec<Question>) -> AwaitItem {
     }
 }
 
-fn external(id: &str, calls: &[&str]) -> AwaitItem {
+pub(super) fn external(id: &str, calls: &[&str]) -> AwaitItem {
     let call = |call: &&str| ExternalTool {
         name: "out/side".into(),
         tool_call_id: (*call).into(),
@@ -66,7 +66,7 @@ fn results(given: &[(&str, &str)]) -> Answer {
 }
 
 /// An agent that asks for these and then answers with all that it was told.
-fn asking(asks: Vec<Ask>) -> (ClosurePlanner, Arc<AtomicU32>) {
+pub(super) fn asking(asks: Vec<Ask>) -> (ClosurePlanner, Arc<AtomicU32>) {
     let steps = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&steps);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {

@@ -49,11 +49,10 @@ impl Model for Metered {
             estimated: self.estimated,
             ..Usage::default()
         };
-        let reason = CompletionStop::EndTurn;
         let chunks = [
             Chunk::Text("word".to_owned()),
             Chunk::Usage(usage),
-            Chunk::Stop { reason, model: "m-1".to_owned() },
+            Chunk::Stop { reason: CompletionStop::EndTurn, model: "m-1".to_owned() },
         ];
         Ok(stream::iter(chunks.map(Ok)).boxed())
     }
@@ -71,6 +70,7 @@ pub(crate) fn question() -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 
@@ -352,9 +352,9 @@ async fn m_50_what_others_used_is_read_once_before_a_step_and_once_before_its_ca
 
 #[tokio::test]
 async fn m_50_a_run_beneath_is_stopped_by_a_budget_in_dollars_above_it() {
-    let (mut world, model) = family(&["1", "2"], |agent| agent.budget.cost_microusd = Some(91));
+    let (mut world, model) = family(&["1", "2"], |agent| agent.budget.cost_microusd = Some(95));
     let (_, run) = ended(&mut world).await;
-    // One millionth is left for the second: its answer crosses the budget and is paid.
+    // One token is paid for the second: an answer that heeds no bound is paid all the same.
     assert_eq!(model.asked.load(Ordering::SeqCst), 2);
     assert_eq!(run.ending().map(|e| e.stop_reason), Some(StopReason::MaxCost));
 }

@@ -161,7 +161,8 @@ async fn l_064_where_nobody_answers_in_time_the_call_is_declined() {
     host.settle().await;
     assert_eq!(host.get("1").await.status(), Status::Blocked);
     world.clock.advance(Duration::from_secs(1));
-    assert_eq!(said(&host).await, "denied: denied: mail/f was declined by host");
+    let why = "denied: denied: nobody consented to mail/f within 3600s";
+    assert_eq!(said(&host).await, why, "nobody declined it");
     assert_eq!(called.load(Ordering::SeqCst), 0);
 }
 

@@ -321,6 +321,7 @@ pub(super) fn question() -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -69,6 +69,7 @@ fn question(scope: &CallScope) -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -4,11 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use taskrun::agents::Agent;
 use taskrun::autonomy::AutonomyRequest;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::retry::{RetryDecision, RetryPolicy, StepFailure};
+use taskrun::scope::CallScope;
+use taskrun::scope::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::event::Event;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::run::RunView;
@@ -17,6 +21,7 @@ use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{AutonomySettings, RetryExhaustion, RetryOn};
 use tokio::sync::Notify;
 
+use super::budgets::question;
 use super::common::check_journal;
 use crate::native::{ClosurePlanner, Native, Planned, World, answer, failed, request};
 
@@ -273,5 +278,36 @@ async fn c_021_the_table_of_an_agent_may_have_deadlines_and_uncoded_errors_tried
         let id = host.spawn(&request("a", "x")).await;
         assert_eq!(ended(&host, &id).await.status, Status::Completed, "{text}");
         assert_eq!(*seen.lock().expect("nobody panics"), "continue");
+    }
+}
+
+/// A model that never answers in time, and counts how often it is asked.
+#[derive(Default)]
+struct LateModel(AtomicU32);
+
+#[async_trait]
+impl Model for LateModel {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(ModelError::Timeout)
+    }
+}
+
+#[tokio::test]
+async fn m_47_a_question_that_met_a_time_out_is_asked_again_unless_the_policy_leaves_that_out() {
+    let without = RetryOn::new(["transient", "rate-limited", "unavailable", "internal"]);
+    for (on, asked) in [(RetryOn::default(), 3), (without, 1)] {
+        let (mut world, model) = (World::new(), Arc::new(LateModel::default()));
+        let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+            let error = scope.ask(question()).await.expect_err("it is late");
+            failed(Some("timeout"), &error.to_string())
+        });
+        let own: Arc<dyn Model> = model.clone();
+        world.agent_asking("a", planner, Some(own), |agent| agent.retry_on = on);
+        let host = world.start().await;
+        let id = host.spawn(&request("a", "x")).await;
+        world.run_until(10 * SECOND, host.end(&id)).await;
+        assert_eq!(host.view(&id).await.status, Status::Failed);
+        assert_eq!(model.0.load(Ordering::SeqCst), asked);
     }
 }

@@ -81,6 +81,28 @@ async fn m_50_a_finalizer_is_held_to_the_budget_and_what_it_did_is_on_record() {
 }
 
 #[tokio::test]
+async fn a_finalizer_hides_no_refusal_behind_lines_of_its_own() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|_, _| async { answer("done") });
+    let planner = planner.finalizer(|_, scope: Arc<CallScope>| async move {
+        for _ in 0..200 {
+            scope.log(LogLevel::Info, "a", "nothing to see", Labels::new());
+        }
+        let written = scope.allow(&Use::Path(Capability::WorkspaceWrite, "notes.md"));
+        written.expect_err("no rule allows it");
+        Ok(Ok(Labels::new()))
+    });
+    world.agent("a", planner);
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    host.end("1").await;
+    let journal = host.journal("1").await;
+    check_journal(&journal);
+    // A hundred lines, and the one that says that there were more.
+    assert_eq!(["policy_decision", "log"].map(|kind| count(&journal, kind)), [1, 101]);
+}
+
+#[tokio::test]
 async fn m_50_a_finalizer_finds_no_budget_that_the_steps_of_its_run_have_spent() {
     let (mut world, model) = (World::new(), Arc::new(Metered::default()));
     let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {

@@ -27,7 +27,7 @@ fn conversing(agent: &str, task: &str) -> taskrun::spawn::SpawnRequest {
 }
 
 /// Hands over at once.
-fn hands_over(world: &mut World, name: &str, to: &'static str) {
+pub(super) fn hands_over(world: &mut World, name: &str, to: &'static str) {
     assert_eq!(to, "second", "the function that decides takes nothing with it");
     leader_with(
         world,

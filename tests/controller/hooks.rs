@@ -8,6 +8,8 @@ use async_trait::async_trait;
 use taskrun::clock::SystemClock;
 use taskrun::error::ControllerError;
 use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookEntry, HookError, Hooks, Moment, Verdict};
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::delivery::{DeliverySettings, ReportState};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::RunView;
@@ -16,6 +18,9 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Gates, beneath, check_journal, count, following, named, soon};
+use super::delivery::{coordinator, leader, worker};
+use super::nudge_bounds::quiet;
+use super::nudges::{nudges, of_word};
 use crate::native::{ClosureTool, Native, Op, Side, World, request, value};
 
 type Decide = dyn Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync;
@@ -324,4 +329,38 @@ async fn m_20_a_hook_has_the_time_of_the_machine_however_fast_that_of_runs_passe
     gates.open("call");
     assert_eq!(host.end("r").await.status(), Status::Completed);
     assert_eq!(called.load(Ordering::SeqCst), 3, "none of them was refused");
+}
+
+/// A hook that never decides about nudges, and lets everything else happen.
+struct NudgeStaller;
+
+#[async_trait]
+impl Hook for NudgeStaller {
+    async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
+        match moment {
+            Moment::Spawn { spec } if spec.is_nudge() => std::future::pending().await,
+            Moment::Spawn { .. } | Moment::ToolCall { .. } | Moment::Round { .. } => {
+                Ok(Verdict::Go)
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_is_silent_about_a_nudge_has_the_time_of_the_machine_too() {
+    let silent = HookEntry::critical("silent", Arc::new(NudgeStaller));
+    let silent = HookEntry { timeout: Duration::from_millis(1), ..silent };
+    let mut world = World::new();
+    world.hooks = Hooks::new(vec![silent]);
+    world.machine = Arc::new(SystemClock::new());
+    world.agent("worker", worker());
+    leader(&mut world, "lead", coordinator());
+    let host = world.start().await;
+    let delivery = DeliverySettings { notify: Some("lead".into()), ..of_word("immediate") };
+    let asked = SpawnRequest { delivery: Some(delivery), ..request("worker", "alone") };
+    let id = host.spawn(&asked).await;
+    host.end(&id).await;
+    // The clock of the runs stands still.
+    assert_eq!(quiet(&host, &id).await.state, ReportState::Pending);
+    assert!(nudges(&host).await.is_empty(), "nobody decided that it may begin");
 }

@@ -48,6 +48,7 @@ fn question() -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -20,9 +20,9 @@ use crate::native::{
 };
 
 /// A lease so short that hosts look at it all the time.
-const LEASE: Duration = Duration::from_millis(400);
+pub(super) const LEASE: Duration = Duration::from_millis(400);
 /// Four fifths of it.
-const NEARLY_OVER: Duration = Duration::from_millis(320);
+pub(super) const NEARLY_OVER: Duration = Duration::from_millis(320);
 
 /// A world whose only agent calls a tool that waits at the gate `tool`.
 fn calling(lease: Duration) -> (World, Arc<Gates>) {
@@ -65,7 +65,7 @@ async fn idle(host: &Native) {
 }
 
 /// Waits until a host stands still, or goes on.
-async fn stands(host: &Native, wanted: bool) {
+pub(super) async fn stands(host: &Native, wanted: bool) {
     let stands = async {
         while host.controller.stands_still() != wanted {
             tokio::task::yield_now().await;

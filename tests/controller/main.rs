@@ -2,6 +2,7 @@
 //! their id, crashes at chosen points, and what the store promises as seen from above.
 
 mod adoption;
+mod agent_denials;
 mod agent_tools;
 mod agent_tools_dying;
 mod answers;
@@ -40,12 +41,15 @@ mod delivery;
 mod delivery_dying;
 mod delivery_failing;
 mod delivery_hooks;
+mod delivery_texts;
 mod deployments;
 mod dispatches;
+mod dispatches_reloaded;
 mod drain;
 mod drain_claims;
 mod dying;
 mod earlier_lines;
+mod edited_settings;
 mod everywhere;
 mod exit_on_defer;
 mod failure_policy;
@@ -95,6 +99,7 @@ mod reminders;
 mod replay_stopped;
 mod request_tools;
 mod requests;
+mod reserved_budgets;
 mod result_parts;
 mod retry;
 mod returned;
@@ -115,6 +120,7 @@ mod settled_runs;
 mod sizes;
 mod skip;
 mod slots;
+mod standstill;
 mod start_order;
 mod stopping;
 mod store_failures;
@@ -137,6 +143,7 @@ mod usage;
 mod wait_all;
 mod waits;
 mod wall;
+mod windows;
 mod words_beside_questions;
 
 pub(crate) use taskrun_tests::native;

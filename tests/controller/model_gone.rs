@@ -18,7 +18,7 @@ use crate::native::{ClosurePlanner, World, answer, request};
 
 /// Answers with a word, and, if it `hangs`, never comes to the end of its answer.
 #[derive(Default)]
-struct Word {
+pub(super) struct Word {
     asked: AtomicU32,
     hangs: bool,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::error::ControllerError;
 use taskrun::scope::CallScope;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
@@ -46,7 +47,7 @@ fn telling() -> ClosurePlanner {
 }
 
 /// Gives an agent these rules.
-fn under(rules: &str) -> impl FnOnce(&mut Agent) + use<> {
+pub(super) fn under(rules: &str) -> impl FnOnce(&mut Agent) + use<> {
     let grants = grants(rules);
     move |agent| {
         let old = AgentRules::clone(&agent.rules);
@@ -71,7 +72,7 @@ fn with(request: SpawnRequest, narrow: Narrowing) -> SpawnRequest {
     SpawnRequest { narrow, ..request }
 }
 
-fn denying(rules: &[&str]) -> Narrowing {
+pub(super) fn denying(rules: &[&str]) -> Narrowing {
     let deny = rules.iter().map(|rule| (*rule).to_owned()).collect();
     Narrowing { deny, ..Narrowing::default() }
 }
@@ -155,6 +156,7 @@ async fn m_12_a_model_that_a_parent_may_not_ask_is_not_asked_for_it() {
                 stop_sequences: Vec::new(),
                 response_schema: None,
                 media: MediaBytes::default(),
+                tokens_left: None,
             };
             match scope.ask(request).await {
                 Ok(said) => answer(&said.message.joined_text()),
@@ -416,4 +418,26 @@ async fn m_12_what_was_taken_away_is_kept_and_shown_and_left_out_where_there_is_
     let mut later = plain;
     later["narrow"]["hours"] = 3.into();
     assert!(serde_json::from_value::<RunSpec>(later).is_err());
+}
+
+#[tokio::test]
+async fn a_denial_of_a_model_that_left_the_policy_keeps_no_run_from_being_continued() {
+    let says = || ClosurePlanner::new(|_, _| async { answer("on") });
+    let mut world = World::new();
+    world.agent_asking("a", says(), Some(Arc::new(Echo::new(None))), |_| {});
+    let host = world.start().await;
+    let autonomous = Some(AutonomyRequest { rounds: Some(1), ..AutonomyRequest::default() });
+    let first = SpawnRequest { autonomous, ..named("1", "a") };
+    host.spawn(&with(first, denying(&["model: own"]))).await;
+    host.end("1").await;
+    drop(host);
+    world.agent("a", says());
+    let host = world.start().await;
+    let mut next = host.client().continuation("1").await.expect("it may be continued");
+    next.narrow.deny.push("model: other".to_owned());
+    let refused = host.client().submit(&next).await.expect_err("nobody has accepted that");
+    assert!(refused.to_string().contains("unknown model"), "{refused}");
+    next.narrow.deny.pop();
+    let run = host.client().submit(&next).await.expect("it was accepted before").run;
+    assert_eq!(run.spec.narrow.deny, ["model: own"]);
 }

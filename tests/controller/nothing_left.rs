@@ -52,7 +52,7 @@ pub(super) fn add(
     });
 }
 
-fn end_of(run: &Run) -> (Status, Option<StopReason>) {
+pub(super) fn end_of(run: &Run) -> (Status, Option<StopReason>) {
     (run.status(), run.ending().map(|ending| ending.stop_reason))
 }
 
@@ -89,17 +89,29 @@ async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
 #[tokio::test]
 async fn m_50_a_run_that_finds_nothing_left_for_its_first_question_ends_with_that_limit() {
     type Change = fn(&mut Agent);
-    let cases: [(Change, StopReason, &str); 2] = [
-        (|agent| agent.budget.tokens = Some(30), StopReason::MaxTokens, "no tokens are left"),
-        (|agent| agent.budget.cost_microusd = Some(90), StopReason::MaxCost, "no money is left"),
+    let cases: [(Change, StopReason, &str, &str); 2] = [
+        (
+            |agent| agent.budget.tokens = Some(30),
+            StopReason::MaxTokens,
+            "no tokens are left",
+            "token budget exceeded: `tokens` of run 1 above it is 30, for that and all beneath it",
+        ),
+        (
+            |agent| agent.budget.cost_microusd = Some(90),
+            StopReason::MaxCost,
+            "no money is left",
+            "cost budget exceeded: `usd` of run 1 above it is 0.00009, for that and all beneath it",
+        ),
     ];
-    for (change, reason, why) in cases {
+    for (change, reason, why, error) in cases {
         let (host, ends) = beneath_a_budget(change).await;
         let found: Vec<_> = ends.iter().map(end_of).collect();
         let done = (Status::Completed, Some(StopReason::FinalResponse));
         // One that needs no model has its step all the same.
         assert_eq!(found, [done, (Status::Failed, Some(reason)), done], "{why}");
         assert_eq!(said_by_host(&host, "3").await, [format!("the step failed: {why}")]);
+        let ending = ends[1].ending().expect("it ended");
+        assert_eq!(ending.error.as_deref(), Some(error), "the budget is not its own");
     }
 }
 
@@ -112,6 +124,9 @@ async fn m_50_a_first_step_that_crosses_the_budget_and_asks_again_ends_with_that
     let run = host.end("1").await;
     assert_eq!(end_of(&run), (Status::Failed, Some(StopReason::MaxTokens)));
     assert_eq!(run.state.progress.total_tokens, 30);
+    let error = run.ending().and_then(|ending| ending.error.as_deref());
+    let own = "token budget exceeded: `tokens` is 30, for it and all that is beneath it";
+    assert_eq!(error, Some(own));
 }
 
 #[tokio::test]

@@ -77,7 +77,7 @@ async fn two_agents_that_notify_each_other_stop_at_their_hops() {
 }
 
 /// Returns when no host looks for the report of a run any more, and gives it.
-async fn quiet(host: &Native, run: &str) -> Report {
+pub(super) async fn quiet(host: &Native, run: &str) -> Report {
     let wait = async {
         loop {
             let report = host.client().report(run).await.expect("answers").expect("there");

@@ -4,17 +4,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde_json::json;
 use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode, LoadFault};
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::Decision;
+use taskrun::scope::RunsQuestion;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
+use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 
-use super::common::{Gates, named};
+use super::agent_tools::{PLAY, caller, calling};
+use super::common::{Gates, child, named, spawning};
+use super::delivery::{children, coordinator, line, say};
+use super::host_tools::{leader, leader_that, words};
 use crate::native::{
     ClosurePlanner, ClosureTool, World, answer, clarification, decided, request, value,
 };
@@ -49,7 +55,7 @@ impl LoadCode for Slow {
 
 /// Makes the code of an agent one that is loaded on demand, and fails so often.
 fn on_demand(gates: &Arc<Gates>, fails: u32) -> impl FnOnce(&mut Agent) + use<> {
-    on_demand_failing(gates, fails, LoadFault::Component)
+    on_demand_failing(gates, fails, LoadFault::of_component)
 }
 
 /// The same, where this is at fault.
@@ -225,7 +231,7 @@ fn asks() -> ClosurePlanner {
 
 #[tokio::test]
 async fn a_run_that_waited_is_held_while_its_agent_does_not_load_and_goes_on_when_it_does() {
-    let faults: [fn(String) -> LoadFault; 2] = [LoadFault::Component, LoadFault::Host];
+    let faults: [fn(String) -> LoadFault; 2] = [LoadFault::of_component, LoadFault::Host];
     for fault in faults {
         let what = fault(String::new());
         let (mut world, gates) = world(0);
@@ -274,4 +280,86 @@ async fn a_run_that_has_not_begun_waits_where_its_component_is_not_at_fault() {
     gates.have_come(2).await;
     gates.open("2");
     assert_eq!(host.end(&id).await.status(), Status::Completed);
+}
+
+/// A fault with a place of the host.
+fn placed(words: String) -> LoadFault {
+    LoadFault::Component { words: format!("/w/taskrun.toml:3:1: {words}"), for_guest: words }
+}
+
+/// The reason as guests and models are told it.
+const WHY: &str = "agent worker does not load: it is too dear";
+
+/// Starts a run, waits for its end, and says how often it was told of the reason, and all that
+/// names a place.
+fn prying() -> ClosurePlanner {
+    ClosurePlanner::new(|_, scope| async move {
+        let narrow = Narrowing { tools: Some(vec!["t/f".to_owned()]), ..Narrowing::default() };
+        let narrowed = ChildRequest { narrow, ..child("worker", "x") };
+        let refused = scope.ask(RunsQuestion::spawn(narrowed)).await;
+        let mut said = vec![format!("{refused:?}")];
+        let started = scope.ask(spawning("worker", "x")).await.expect("it is accepted");
+        let id = || started.id.clone();
+        let requests = [
+            RunsRequest::Wait { id: id(), timeout_ms: None },
+            RunsRequest::Get { id: id() },
+            RunsRequest::Subscribe { id: id(), after: 0, limit: 100, timeout_ms: Some(0) },
+            RunsRequest::List(RunsFilter::default()),
+        ];
+        for request in requests {
+            let answered: Result<RunsAnswer, RunsError> =
+                scope.ask(RunsQuestion::from(request)).await;
+            said.push(format!("{answered:?}"));
+        }
+        let told = said.iter().filter(|text| text.contains(WHY)).count();
+        let placed: Vec<_> = said.iter().filter(|text| text.contains("/w/")).collect();
+        answer(&format!("{told} of {}: {WHY} {placed:?}", said.len()))
+    })
+}
+
+#[tokio::test]
+async fn case_70_no_door_tells_of_the_places_for_which_an_agent_does_not_load() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    gates.open("1");
+    world.agent_with("worker", answers(), on_demand_failing(&gates, 1, placed));
+    world.agent_with("calls", caller(&[("c1", "agent/worker", PLAY)]), calling(&["worker"]));
+    world.agent("component", prying());
+    leader(&mut world, "leads", &["worker"], |_, said| match said.len() {
+        0 => vec![
+            ("spawn_agent", json!({ "agent": "worker", "goal": "g", "wait": true })),
+            ("start_task_run", json!({ "agent_name": "worker", "task": "t", "mode": "sync" })),
+        ],
+        2 => vec![("list_task_runs", json!({})), ("check_tasks", json!({}))],
+        _ => Vec::new(),
+    });
+    leader_that(&mut world, ("talks", &["worker"]), coordinator(), |_| {});
+    let host = world.start().await;
+    let mut told = Vec::new();
+    for agent in ["calls", "component", "leads"] {
+        let id = host.spawn(&named(agent, agent)).await;
+        let run = host.end(&id).await;
+        assert_eq!(run.status(), Status::Completed, "{:?}", run.ending());
+        let said = match agent {
+            // It says more than its record has.
+            "leads" => json!(words(&host, &id).await).to_string(),
+            _ => run.state.reply.result().expect("an answer"),
+        };
+        told.push((agent, said));
+    }
+    // In the background, and told of with the next line.
+    let first = host.spawn(&line("talks", "start one")).await;
+    host.end(&first).await;
+    let started = children(&host, &first).await;
+    for id in &started {
+        let people = error(&host.end(id).await);
+        let expected = "agent worker does not load: /w/taskrun.toml:3:1: it is too dear";
+        assert_eq!(people, expected, "people are told where to look");
+    }
+    assert_eq!(started.len(), 1);
+    told.push(("talks", say(&world, &host, &line("talks", "and?")).await));
+    assert_eq!(told[1].1, format!("5 of 5: {WHY} []"));
+    for (agent, said) in told {
+        assert!(said.contains(WHY), "{agent}: {said}");
+        assert!(!said.contains("/w/"), "{agent}: {said}");
+    }
 }

@@ -57,7 +57,7 @@ impl Model for Busy {
         self.asked.lock().expect("no panic").push(text.clone());
         if let Some(Some(wait)) = self.refusals.lock().expect("no panic").pop_front() {
             let retry_after_ms = Some(wait.as_millis().try_into().expect("small"));
-            return Err(ModelError::RateLimited { retry_after_ms });
+            return Err(ModelError::RateLimited { retry_after_ms, said: None });
         }
         let usage = Usage {
             prompt_tokens: 20,
@@ -82,6 +82,7 @@ fn question(text: &str) -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::{Clock, Timestamp, millis};
 use taskrun_policy::DelegationSettings;
@@ -110,6 +111,47 @@ async fn rs_16_a_task_that_was_done_lately_is_answered_from_before_and_others_ar
     world.clock.advance(REUSE_DEFAULT + Duration::from_millis(1));
     let (late, told) = line((&world, &host), &asked("review this", context)).await;
     assert_eq!((&late["status"], told.contains("previous")), (&json!("delegated"), false));
+}
+
+#[tokio::test]
+async fn rs_16_a_task_is_answered_from_before_only_for_who_may_do_the_same() {
+    const NOTHING: &[&str] = &[];
+    const MODELS: &[&str] = &["model: *"];
+    const METRICS: &[&str] = &["metrics: *"];
+    for (before, now, expected) in [
+        (NOTHING, NOTHING, "completed"),
+        (MODELS, MODELS, "completed"),
+        (NOTHING, MODELS, "delegated"),
+        (MODELS, NOTHING, "delegated"),
+        (MODELS, METRICS, "delegated"),
+    ] {
+        let mut world = World::new();
+        worker(&mut world);
+        delegating(&mut world, reuses(REUSE_DEFAULT));
+        let host = world.start().await;
+        let within = |deny: &[&str]| {
+            let deny = deny.iter().map(|rule| (*rule).to_owned()).collect();
+            let narrow = Narrowing { deny, ..Narrowing::default() };
+            SpawnRequest { narrow, ..asked("review this", None) }
+        };
+        let first = line((&world, &host), &within(before)).await.0;
+        assert_eq!(first["status"], "delegated", "{before:?}");
+        let again = line((&world, &host), &within(now)).await.0;
+        assert_eq!(again["status"], expected, "{before:?} then {now:?}");
+    }
+}
+
+#[tokio::test]
+async fn rs_16_a_task_is_answered_from_before_whatever_is_left_of_the_budget() {
+    let mut world = World::new();
+    worker(&mut world);
+    delegating(&mut world, reuses(REUSE_DEFAULT));
+    let host = world.start().await;
+    for (tokens, expected) in [(1_000, "delegated"), (900, "completed")] {
+        let narrow = Narrowing { tokens: Some(tokens), ..Narrowing::default() };
+        let asked = SpawnRequest { narrow, ..asked("review this", None) };
+        assert_eq!(line((&world, &host), &asked).await.0["status"], expected, "{tokens}");
+    }
 }
 
 #[tokio::test]

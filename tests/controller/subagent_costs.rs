@@ -82,8 +82,15 @@ async fn refusal(host: &Native, request: &SpawnRequest) -> (&'static str, String
 
 #[tokio::test]
 async fn c_066_a_subagent_whose_prices_are_known_spends_a_dollar_to_the_millionth() {
-    // Four answers are a dollar, or four millionths less.
-    for (microusd, asked) in [(250_000, 4), (249_999, 5)] {
+    let rows = [
+        // Four answers are a dollar.
+        (250_000, 4),
+        // The rest, four millionths, pays for no token.
+        (249_999, 4),
+        // The rest pays for one token.
+        (240_000, 5),
+    ];
+    for (microusd, asked) in rows {
         let world = world(Some(costing(microusd)), |_| {});
         let (run, times) = ended(world, &lead(true), &beneath("lead", "sub", "sub")).await;
         assert_eq!((run.stop_reason, times), (Some(StopReason::MaxCost), asked), "{microusd}");

@@ -133,6 +133,7 @@ fn asking() -> ClosurePlanner {
                 stop_sequences: Vec::new(),
                 response_schema: None,
                 media: MediaBytes::default(),
+                tokens_left: None,
             };
             scope.ask(question).await.expect("the model answers");
         }

@@ -52,6 +52,7 @@ fn completion() -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

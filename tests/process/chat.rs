@@ -222,6 +222,24 @@ fn what_is_piped_in_is_said_line_by_line_and_who_has_the_conversation_is_known_a
 }
 
 #[test]
+fn a_pipe_is_given_an_answer_as_it_is() {
+    let project = project();
+    for text in ["a\tb  \n\n  \u{200d}\u{200c}c", "\u{1b}[1mx"] {
+        project.write("said", format!("{}\n", says(text)).as_bytes());
+        let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+        let ran = project.command(&["chat", "s", "--agent", "lead"]).stdin(said).output();
+        let ran = Ran::from(ran.expect("starts"));
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let result = project.run(&["get", "@last", "--result"]);
+        assert_eq!((result.code, result.stdout), (0, format!("{text}\n")));
+        let last = ran.stdout.get(ran.stdout.len().saturating_sub(text.len() + 1)..);
+        assert_eq!(last, Some(format!("{text}\n").as_str()), "{ran:?}");
+    }
+    let again = project.run(&["chat", "s"]);
+    assert!(again.stdout.ends_with("\n\u{1b}[1mx\n"), "{again:?}");
+}
+
+#[test]
 fn a_line_that_is_too_long_starts_no_run_says_why_and_the_next_one_is_said() {
     let project = project();
     let long = "x".repeat(300_000);

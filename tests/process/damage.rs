@@ -171,3 +171,42 @@ fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
     assert!(repaired.stdout.contains("left out: run "), "{repaired:?}");
     is_whole(&project, 3);
 }
+
+#[test]
+fn runs_are_accepted_again_after_the_text_of_their_policy_was_damaged() {
+    let project = Project::new();
+    completes(&project, "one");
+    project.close_store();
+    let mut bytes = std::fs::read(store(&project)).expect("reads");
+    let text = b"[agent.worker]";
+    let places = (0..bytes.len() - text.len()).filter(|place| bytes[*place..].starts_with(text));
+    let places: Vec<usize> = places.collect();
+    assert!(!places.is_empty(), "no policy has it");
+    places.into_iter().for_each(|place| bytes[place + 1] ^= 0x01);
+    std::fs::write(store(&project), bytes).expect("writes");
+    let repaired = project.run(&["doctor", "--repair"]);
+    assert_ne!(repaired.code, 0, "{repaired:?}");
+    for said in ["made anew with 1 run", "1 policies cannot be read"] {
+        assert!(repaired.stdout.contains(said), "{said}: {repaired:?}");
+    }
+    is_whole(&project, 1);
+    let shown = project.run(&["policy", "show"]);
+    let is_said = shown.stderr.contains("its text was lost; apply it again");
+    assert!(shown.code == 0 && is_said, "{shown:?}");
+    completes(&project, "two");
+    is_whole(&project, 2);
+    let shown = project.run(&["policy", "show"]);
+    assert!(shown.code == 0 && !shown.stderr.contains("was lost"), "{shown:?}");
+}
+
+#[test]
+fn a_repair_that_is_refused_does_not_send_to_the_repair() {
+    let project = Project::new();
+    completes(&project, "one");
+    project.close_store();
+    std::fs::write(store(&project), [7; 8_192]).expect("writes");
+    let refused = project.run(&["doctor", "--repair"]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    assert!(refused.stdout.contains("it was not changed: move it away"), "{refused:?}");
+    assert!(!refused.stdout.contains("doctor --repair"), "{refused:?}");
+}

@@ -49,9 +49,7 @@ fn m_55_a_host_leaves_while_nothing_is_due_soon_and_commands_say_when_it_is() {
     let got = project.run(&["get", &id]);
     assert!(got.stderr.contains(said), "{got:?}");
     assert!(got.stdout.contains("(due in 2h)"), "{got:?}");
-    let doctor = project.run(&["doctor", "-o", "json"]).json();
-    let checks = doctor["checks"].as_array().expect("checks");
-    let due = checks.iter().find(|check| check["name"] == "due").expect("a check");
+    let due = project.run(&["doctor", "-o", "json"]).check("due").expect("a check");
     assert_eq!(due["detail"], "1 run is due later, the next due in 2h, no host runs");
     // A service stays, and nothing is said any more.
     let service = project.start(&["host", "--service"]);

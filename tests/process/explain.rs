@@ -181,7 +181,16 @@ fn a_run_of_an_agent_is_started_by_those_that_have_it_among_their_members() {
 fn files_of_the_host_are_denied_whatever_rules_allow() {
     let project = project();
     edit(&project, "\"workspace-read: docs/**\"", "\"workspace-read: **\"");
-    let own = ["taskrun.toml", "components/scripted.wasm", ".taskrun/taskrun.db", "TaskRun.toml"];
+    project.write("cache/taskrun/native/key", b"key");
+    let own = [
+        "taskrun.toml",
+        "components/scripted.wasm",
+        ".taskrun/taskrun.db",
+        "TaskRun.toml",
+        "cache/taskrun/native/key",
+        "state/taskrun/trusted",
+        "docs/.taskrun/native/key",
+    ];
     for path in own {
         let ran = of_reader(&project, "workspace-read", &[&format!("path={path}")]);
         let told = ran.json();
@@ -279,6 +288,19 @@ fn a_tool_of_the_host_needs_the_operations_that_it_asks_for() {
     assert_eq!((&last["layer"], &last["verdict"]), (&json!("rules"), &json!("not_asked")));
     let reason = last["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("needed only to wait for the run, controller wait: "), "{last}");
+}
+
+#[test]
+fn an_agent_as_a_tool_needs_no_rule_and_is_held_by_one_that_denies_starting_runs() {
+    let project = project();
+    let call = || decided(&of_reader(&project, "tool", &["name=agent/helper"]));
+    edit(&project, "  \"controller: wait\",\n", "");
+    let (code, _, rule, ..) = call();
+    assert_eq!((code, rule.as_str()), (0, "agent/helper"), "the list of tools decides");
+    edit(&project, "deny = [\"workspace-read", "deny = [\"controller: *\", \"workspace-read");
+    let (code, verdict, rule, line, change) = call();
+    assert_eq!((code, verdict.as_str(), rule.as_str()), (4, "denied", "controller: *"));
+    assert_eq!(change, format!("remove deny \"controller: *\" (taskrun.toml:{line}:9)"));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Entries that wait for the heartbeat of an agent.
 
+use std::io::BufRead;
+
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::project::Project;
@@ -65,13 +68,54 @@ fn an_entry_is_counted_with_its_agent_and_told_of_where_that_is_gone() {
     project.write("taskrun.toml", without.as_bytes());
     let report = check();
     assert_eq!(report["gone"], json!([{ "name": "patient", "open_runs": 1 }]), "{report}");
-    let shown = project.run(&["get", &id]);
-    let said = "the policy has no agent patient: the run begins nothing";
-    assert!(shown.stderr.contains(said), "{shown:?}");
     // A host that lives has the agent until it takes the edit up.
+    let said = "the policy has no agent patient: the run begins nothing";
+    project.until("get tells of it", || project.run(&["get", &id]).stderr.contains(said));
     project.until("doctor tells of it", || {
-        let told = project.run(&["doctor"]);
         let text = "patient: not in the policy; 1 open run of it begins nothing";
-        (told.stdout + &told.stderr).contains(text)
+        project.run(&["doctor"]).said().contains(text)
     });
+}
+
+#[test]
+fn a_batch_has_the_channels_of_its_agent_and_its_end_is_told_there() {
+    let project = Project::new();
+    let quick = "prompt = \"Do this:\" }";
+    let policy = POLICY.replace(quick, &format!("{quick}\nchannels = [\"post\"]"));
+    let channel = "[channel.post]\nto = \"file/post\"\n[file.post]\npath = \"post.jsonl\"\n";
+    project.write("taskrun.toml", format!("{policy}{channel}").as_bytes());
+    let id = project.run(&["run", "--heartbeat", "quick", "said"]).id();
+    let waited = project.run(&["wait", &id]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let batch = project.get(&id)["batch_run_id"].as_str().expect("it was in a batch").to_owned();
+    let key = format!("{batch}/on_task_completed/file/post");
+    let told = || std::fs::read_to_string(project.path().join("post.jsonl")).unwrap_or_default();
+    project.until("its end is told", || told().contains(&key));
+}
+
+#[test]
+fn heartbeats_that_are_missed_one_after_the_other_are_no_warning_each() {
+    let project = project();
+    let id = project.run(&["run", "--heartbeat", "patient", "x"]).id();
+    project.kill_hosts_and_wait();
+    // More than a batch can have: none is made.
+    let names: Vec<String> = (0..16).map(|number| format!("\"file/f{number}\"")).collect();
+    let table = |number: u32| format!("[file.f{number}]\npath = \"f{number}.jsonl\"\n");
+    let files: String = (0..=16).map(table).collect();
+    let keys = format!("subscribers = [{}]\nchannels = [\"post\"]", names.join(", "));
+    let often = format!("heartbeat = {{ interval = \"1s\" }}\n{keys}");
+    let policy = POLICY.replace("heartbeat = { interval = \"7d\" }", &often);
+    let policy = format!("{policy}[channel.post]\nto = \"file/f16\"\n{files}");
+    project.write("taskrun.toml", policy.as_bytes());
+    let mut host = project.start(&["-v", "host", "--service"]);
+    let lines = std::io::BufReader::new(host.stderr.take().expect("a pipe")).lines();
+    let mut missed =
+        lines.map_while(Result::ok).filter(|line| line.contains("a heartbeat was missed"));
+    let told: Vec<String> = missed.by_ref().take(3).collect();
+    let [first, others @ ..] = &told[..] else { panic!("none was missed") };
+    assert!(first.contains("WARN") && first.contains("together are at most 16"), "{told:?}");
+    assert_eq!(others.iter().filter(|line| line.contains("DEBUG")).count(), 2, "{told:?}");
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
+    assert_eq!(project.signal_hosts(Signal::TERM), 1);
+    assert_eq!(project.ends(host).code, 0);
 }

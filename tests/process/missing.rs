@@ -167,6 +167,36 @@ fn a_folder_that_a_link_leads_out_of_the_root_is_no_folder_of_an_agent() {
     assert_eq!(project.run(&["run", "other", &done, "--wait"]).code, 0);
 }
 
+#[test]
+fn a_link_out_of_the_root_in_the_place_of_a_folder_is_used_by_no_run_and_no_call() {
+    let project = project();
+    let id = waits(&project, "subject", read());
+    project.kill_hosts_and_wait();
+    let (folder, away) = (project.path().join("work/own"), project.path().join("away"));
+    let outside = project.path().join("outside");
+    std::fs::rename(&folder, &away).expect("moved");
+    project.write("outside/a.txt", b"not for agents");
+    std::os::unix::fs::symlink(&outside, &folder).expect("linked");
+    let path = json!({ "path": "a.txt" }).to_string();
+    let called = ["tool", "call", "workspace/read", &path, "--agent", "subject"];
+    let refused = project.run(&called);
+    assert!(refused.code != 0 && refused.error()["code"] == "workspace", "{refused:?}");
+    assert!(!refused.stdout.contains("not for agents"), "{refused:?}");
+    assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+    let done = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    assert_eq!(project.run(&["run", "other", &done, "--wait"]).code, 0);
+    let waited = project.run(&["wait", &id, "--timeout", "2s"]);
+    assert!(waited.stderr.contains("cannot open the workspace"), "{waited:?}");
+    assert_eq!(project.get(&id)["result"], Value::Null, "{waited:?}");
+    std::fs::remove_file(&folder).expect("removed");
+    std::fs::rename(&away, &folder).expect("moved back");
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    assert_eq!(project.get(&id)["result"], "thanks");
+    let all = format!("{:?}", project.events(&id));
+    assert!(all.contains("one") && !all.contains("not for agents"), "{all}");
+    assert_eq!(project.run(&called).code, 0);
+}
+
 /// Files of models and prompts, each of one agent; the other agent uses none of them.
 const SHARED: &str = "\
 [model.m]

@@ -91,15 +91,23 @@ fn what_is_wrong_with_a_model_is_said_in_words() {
     let (code, word, text) = failed(Reply::new(404, error("The model `m-1` does not exist")));
     assert_eq!((code, word.as_str()), (2, "model-request"), "{text}");
     assert!(text.contains("`m-1` does not exist") && text.contains("`base_url`"), "{text}");
-    let (code, word, text) = failed(Reply::new(429, "{}").header("retry-after", "600"));
+    let busy = Reply::new(429, error("Come back later.")).header("retry-after", "600");
+    let (code, word, text) = failed(busy);
     assert_eq!((code, word.as_str()), (10, "model-busy"), "{text}");
     assert!(text.contains("asked again in 10m"), "{text}");
+    assert!(text.contains("status 429: Come back later."), "{text}");
+    let quota = json!({ "error": { "code": "insufficient_quota", "message": "Check your plan." } });
+    let (code, word, text) = failed(Reply::new(429, quota.to_string()));
+    assert_eq!((code, word.as_str()), (3, "model-quota"), "{text}");
+    assert!(text.contains("no quota left: status 429: Check your plan."), "{text}");
     let refuses =
         json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "content_filter" }] });
     let (code, word, text) = failed(Reply::events(&[refuses]));
     assert_eq!((code, word.as_str()), (5, "model-refused"), "{text}");
     let (code, word, text) = failed(Reply::new(200, "<html>"));
     assert_eq!((code, word.as_str()), (5, "model-answer"), "{text}");
+    assert!(text.contains("no events: <html>"), "{text}");
+    assert!(text.contains("`base_url`") && text.contains("`provider`"), "{text}");
 }
 
 #[test]

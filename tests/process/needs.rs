@@ -26,9 +26,7 @@ fn kept(project: &Project, component: &str) -> PathBuf {
 /// The check of the needs of open runs, as a tenant is told of it, and the exit code.
 fn needs(project: &Project, tenant: &str) -> (i32, Value) {
     let ran = project.run(&["doctor", "--check", "-o", "json", "--tenant", tenant]);
-    let checks = ran.json()["checks"].as_array().cloned().expect("checks");
-    let check = checks.into_iter().find(|check| check["name"] == "open runs");
-    (ran.code, check.unwrap_or_else(|| panic!("{ran:?}")))
+    (ran.code, ran.check("open runs").unwrap_or_else(|| panic!("{ran:?}")))
 }
 
 fn ids(needs: &Value) -> Vec<&str> {

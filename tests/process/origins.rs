@@ -48,14 +48,20 @@ fn host_elsewhere(project: &Project) -> Child {
     project.start(&words)
 }
 
-/// Answers the run and has a host of the other file execute it; gives the results of its calls.
-fn answered_elsewhere(project: &Project, id: &str) -> Vec<String> {
+/// Answers the run and has a host of the other file execute it to its end.
+fn ends_elsewhere(project: &Project, id: &str) -> Value {
     let answered = elsewhere(project, &["answer", id, "the first"]);
     assert_eq!(answered.code, 0, "{answered:?}");
     let run = project.ends_by_itself(id);
-    assert_eq!(run["status"], "completed", "{run}");
     let shown = elsewhere(project, &["policy", "show", "-o", "json"]).json();
     assert_eq!(shown["hosts"][0]["same_file"], true, "{shown}");
+    run
+}
+
+/// The same for a run that completes; gives the results of its calls.
+fn answered_elsewhere(project: &Project, id: &str) -> Vec<String> {
+    let run = ends_elsewhere(project, id);
+    assert_eq!(run["status"], "completed", "{run}");
     results(&project.events(id))
 }
 
@@ -99,6 +105,29 @@ fn a_bound_that_is_lowered_in_its_own_file_holds_on_a_host_of_another() {
     let results = answered_elsewhere(&project, &id);
     let [first, second] = &results[..] else { panic!("{results:?}") };
     assert!(first.contains("the words") && !second.contains("the words"), "{results:?}");
+}
+
+#[test]
+fn rounds_that_are_lowered_in_its_own_file_hold_on_a_host_of_another() {
+    let rounds = |calls: usize, most: usize| {
+        format!("{}autonomous = {{ rounds = {most} }}\n", policy(calls, "docs/**"))
+    };
+    let project = Project::new();
+    project.write("taskrun.toml", rounds(9, 9).as_bytes());
+    project.write("other.toml", rounds(8, 9).as_bytes());
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let steps = json!({ "steps": [
+        [{ "reply": "one" }], [{ "plan": { "await": [clarification] } }],
+        [{ "reply": "two" }], [{ "reply": "three" }], [{ "reply": "four" }],
+    ] });
+    let steps = steps.to_string();
+    let words = ["run", "reader", &steps, "--autonomous", "--answers", "inbox", "-d"];
+    let id = project.run(&words).id();
+    project.reach(&id, "blocked");
+    project.kill_hosts_and_wait();
+    project.write("taskrun.toml", rounds(9, 2).as_bytes());
+    let run = ends_elsewhere(&project, &id);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("max_turns"), &json!(2)), "{run}");
 }
 
 #[test]

@@ -201,10 +201,32 @@ fn every_notice_and_refusal_has_the_options_and_lists_of_all_runs_have_no_owner(
     let listed = paste(&project, &format!("{list} -o name"));
     assert!(listed.stdout.contains(&one), "{list}: {listed:?}");
     let doctor = project.run(&["--data-dir", ".taskrun", "doctor", "-o", "json"]);
-    let checks = doctor.json()["checks"].clone();
-    let policy = checks.as_array().expect("checks").iter().find(|one| one["name"] == "policy");
-    let hint = policy.expect("a policy")["hint"].to_string();
+    let hint = doctor.check("policy").expect("a policy")["hint"].to_string();
     assert!(hint.contains("`taskrun --data-dir .taskrun agent check`"), "{hint}");
+}
+
+#[test]
+fn a_run_of_another_policy_that_is_due_later_is_waited_for_by_a_host_of_that_policy() {
+    let project = Project::new();
+    let call = json!({ "id": "c", "name": "scripted/change", "args": {} });
+    let script = json!({ "steps": [[{ "call": call }], [{ "reply": "done" }]] }).to_string();
+    let id = project.run(&["run", "asking", &script, "-d"]).id();
+    project.reach(&id, "blocked");
+    project.kill_hosts_and_wait();
+    let line = format!("{id} is due in 1d, no host runs");
+    let here = project.run(&["ps"]);
+    assert_eq!(told(&here, &line, "taskrun host"), "taskrun host --service");
+    let named = project.run(&["--config", "taskrun.toml", "ps"]);
+    let command = "taskrun --config taskrun.toml host --service";
+    assert_eq!(told(&named, &line, command), command);
+    project.write("other.toml", b"[agent.other]\ncomponent = \"components/scripted.wasm\"\n");
+    let other = ["--config", "other.toml", "--data-dir", ".taskrun"];
+    for words in [&["ps"][..], &["get", &id]] {
+        let shown = project.run(&[&other[..], words].concat());
+        let service = told(&shown, &line, "taskrun --data-dir /");
+        assert!(service.ends_with("/.taskrun host --service"), "{service}");
+    }
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
 }
 
 #[test]

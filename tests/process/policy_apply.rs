@@ -95,6 +95,22 @@ fn where_no_host_lives_nothing_is_waited_for() {
     assert!(text.stderr.contains("no host lives"), "{text:?}");
 }
 
+#[test]
+fn a_text_that_is_another_one_when_it_is_applied_is_not_said_to_be_in_force() {
+    let project = Project::new();
+    let reply = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    assert_eq!(project.run(&["run", "worker", &reply, "--wait"]).code, 0);
+    project.end_hosts();
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("it is there");
+    // The kernel has another text for each who reads it.
+    let other = "[prompt.other]\nfile = \"/proc/sys/kernel/random/uuid\"\n";
+    project.write("taskrun.toml", format!("{policy}\n{other}").as_bytes());
+    let applied = apply(&project, &[]);
+    assert_eq!((applied.code, &applied.error()["code"]), (124, &json!("wait-timed-out")));
+    let told = applied.error()["message"].to_string();
+    assert!(told.contains("was changed while it was applied"), "{told}");
+}
+
 /// As where the folder is another user's: root may write everything.
 #[test]
 fn a_policy_under_which_no_run_could_be_accepted_is_not_put_in_force() {
@@ -109,9 +125,7 @@ fn a_policy_under_which_no_run_could_be_accepted_is_not_put_in_force() {
     assert_eq!(refused.code, 1, "{refused:?}");
     let told = refused.error()["message"].to_string();
     assert!(told.contains("agents cannot be kept") && told.contains("blobs/tmp"), "{told}");
-    let doctor = project.run(&["doctor", "-o", "json"]).json();
-    let checks = doctor["checks"].as_array().expect("checks");
-    let components = checks.iter().find(|check| check["name"] == "components");
+    let components = project.run(&["doctor", "-o", "json"]).check("components");
     let components = components.expect("they are checked");
     assert_eq!(components["health"], "bad", "{components}");
     let told = components["detail"].to_string();

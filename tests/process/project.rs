@@ -117,6 +117,17 @@ impl Ran {
         parsed["error"].clone()
     }
 
+    /// All that it printed, to either stream.
+    pub(crate) fn said(&self) -> String {
+        [self.stdout.as_str(), &self.stderr].concat()
+    }
+
+    /// The check of this name in what `doctor -o json` printed.
+    pub(crate) fn check(&self, name: &str) -> Option<Value> {
+        let checks = self.json()["checks"].as_array().cloned().expect("checks");
+        checks.into_iter().find(|check| check["name"] == name)
+    }
+
     /// The id that it printed.
     pub(crate) fn id(&self) -> String {
         assert_eq!(self.code, 0, "{self:?}");

@@ -96,6 +96,25 @@ fn the_log_names_the_models_that_an_edit_changed() {
 }
 
 #[test]
+fn the_log_names_an_agent_whose_rounds_an_edit_lowered() {
+    let project = Project::new();
+    let before = policy(&project);
+    let within = |rounds: u32| {
+        format!(
+            "{before}[agent.scout]\ncomponent = \"components/scripted.wasm\"\n\
+             autonomous = {{ rounds = {rounds} }}\n"
+        )
+    };
+    replace(&project, &within(8));
+    waits(&project);
+    replace(&project, &within(3));
+    project.until("the policy is in force", || log(&project).contains("the policy is in force"));
+    let told = log(&project);
+    let line = told.lines().find(|line| line.contains("the policy is in force"));
+    assert!(line.is_some_and(|line| line.contains("changed=\"scout\"")), "{told}");
+}
+
+#[test]
 fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
     let project = Project::new();
     waits(&project);

@@ -88,7 +88,7 @@ fn c_077_a_step_that_failed_as_no_tokens_were_left_is_compared() {
                   budget = { tokens = 1 }\n";
     project.write("taskrun.toml", policy.as_bytes());
     let id = project.run(&["run", "editor", "A letter.", "-d"]).id();
-    // Its first question is answered, and its second one refused.
+    // There is too little for its question, which is refused.
     assert_eq!(project.ends_by_itself(&id)["stop_reason"], "max_tokens");
     let (report, shown) = replayed(&project, &id);
     assert_eq!((&report["steps"], &report["same"]), (&json!(1), &json!(1)), "{report}");

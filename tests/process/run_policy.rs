@@ -107,6 +107,26 @@ fn l_023_each_bound_of_a_policy_ends_a_run_with_a_last_word() {
 }
 
 #[test]
+fn tool_calls_that_fail_are_no_budget_and_the_end_says_where_they_stand() {
+    let project = project();
+    let failing = json!({ "fail": { "message": "no" } });
+    let calls = |id| json!([call(id, "scripted/lookup", &failing)]);
+    let silent = json!({ "steps": [calls("a")], "finalize": calls("b") }).to_string();
+    // With a last word, and without one.
+    for (script, word) in
+        [(two_calls(&failing), "ended, as a tool call failed"), (silent, "failed")]
+    {
+        let id = project.run(&["run", "fragile", &script, "-d"]).id();
+        let waited = project.run(&["wait", &id]);
+        assert_eq!((waited.code, &waited.error()["code"]), (5, &json!("run-failed")), "{waited:?}");
+        let shown = [format!("run {id} {word}"), format!("taskrun get {id} --calls")];
+        for part in shown.iter().map(String::as_str).chain(["a tool call failed", "failure_cap"]) {
+            assert!(waited.stderr.contains(part), "{part}: {waited:?}");
+        }
+    }
+}
+
+#[test]
 fn l_023_a_last_step_that_takes_longer_than_its_time_is_stopped() {
     let project = project();
     let calls = json!([

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::escapes::on_a_terminal;
 use crate::project::Project;
+use crate::terminal::Terminal;
 
 /// A run that sends `parts` and then answers with `answer`, of which it says that it was streamed
 /// or not; what waiting for it prints, and the mark of its last message.
@@ -106,4 +107,21 @@ limits = { tool_calls = 10_000 }
     assert!(all > 2_000, "{all}");
     let followed = project.run(&["events", &id, "-f", "-o", "ndjson"]);
     assert_eq!((followed.code, followed.stdout.lines().count()), (8, all));
+}
+
+#[test]
+fn ctrl_c_in_the_middle_of_a_large_answer_is_heard() {
+    let project = Project::new();
+    // Were each line drawn with all that follow, that would take longer than a signal is waited for.
+    let answer: String = (0..10_000).map(|line| format!("line {line} of it\n")).collect();
+    let call = json!({ "call": { "name": "scripted/lookup", "args": { "result": 1 } } });
+    let script = json!({ "steps": [[{ "reply": answer }, call], ["block"]] }).to_string();
+    project.write("task.json", script.as_bytes());
+    let command = project.command(&["run", "worker", "@task.json"]);
+    let mut terminal = Terminal::rewriting(command, 80, 24);
+    terminal.shows("line 0 of it", 1);
+    terminal.types("\x03");
+    terminal.shows("the run goes on", 1);
+    let runs = project.run(&["ps", "-o", "json"]).json();
+    assert_eq!(runs["runs"][0]["status"], "running", "{runs}");
 }

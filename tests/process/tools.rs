@@ -204,6 +204,19 @@ fn an_import_that_only_agents_have_is_refused_to_a_tool_that_is_inspected() {
 }
 
 #[test]
+fn a_component_with_exceptions_is_to_be_built_without_them() {
+    let project = Project::new();
+    // A core module with a tag, as compilers of C++ make them, in a component.
+    let module = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x0d\x03\x01\0\0";
+    project.write("tag.wasm", &[&b"\0asm\x0d\0\x01\0\x01\x13"[..], &module[..]].concat());
+    let inspected = project.run(&["inspect", "tag.wasm"]);
+    let error = inspected.error();
+    let told = (inspected.code, &error["code"]);
+    assert_eq!(told, (2, &json!("component-refused")), "{inspected:?}");
+    assert!(hint(&inspected).contains("-fno-exceptions"), "{inspected:?}");
+}
+
+#[test]
 fn a_path_is_shown_as_a_policy_takes_it() {
     let project = Project::new();
     // In two characters, as some file systems write it.

@@ -1,7 +1,9 @@
 //! Output that cannot be written is an error; output that nobody reads is none.
 
+use std::io::Read;
 use std::process::Stdio;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 
 use crate::project::{Project, Ran};
@@ -129,4 +131,30 @@ fn a_command_does_all_of_its_work_where_nobody_reads_its_output() {
     let ran = run_into_closed(&project, &args);
     assert_eq!((ran.code, &ran.error()["code"]), (5, &json!("run-failed")), "{ran:?}");
     assert!(project.path().join("failed.taskrun").exists());
+}
+
+/// A program of the same shell line may have made the pipe one that does not block.
+#[test]
+fn output_into_a_pipe_that_does_not_block_is_whole_though_its_reader_is_late() {
+    let project = Project::new();
+    let text = "It is 42.\n".repeat(20_000);
+    let task = json!({ "ops": [{ "reply": text.trim_end() }] }).to_string();
+    project.write("task.json", task.as_bytes());
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe");
+    let full = writer.try_clone().expect("a descriptor");
+    let mut command = project.command(&["run", "worker", "@task.json", "--wait"]);
+    let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("starts");
+    // It has the pipe, too.
+    drop(command);
+    project.until("there is no room for more", || {
+        let mut polled = [PollFd::new(&full, PollFlags::OUT)];
+        poll(&mut polled, Some(&Timespec::default())).expect("a pipe") == 0
+    });
+    drop(full);
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).expect("text");
+    let ran = project.ends(child);
+    assert_eq!(ran.code, 0, "{} bytes: {ran:?}", printed.len());
+    assert!(printed == text, "{} of {} bytes", printed.len(), text.len());
 }

@@ -1,6 +1,9 @@
 //! Lines that the parser of the command line refuses, as programs are told of them.
 
-use crate::project::Project;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::project::{Project, Ran};
 
 #[test]
 fn a_line_that_is_refused_says_what_is_wrong_and_names_the_help_of_its_command() {
@@ -21,4 +24,29 @@ fn a_line_that_is_refused_says_what_is_wrong_and_names_the_help_of_its_command()
         assert!(told.contains(message) && !told.contains('\n'), "{args:?}: {told}");
         assert_eq!(error["hint"], format!("see `taskrun {command}--help`"), "{args:?}");
     }
+}
+
+#[test]
+fn a_variable_whose_value_is_no_utf_8_is_named_and_one_that_names_a_file_may_have_any() {
+    let project = Project::new();
+    let cases: [(&[&str], &str); 3] = [
+        (&["ps"], "TASKRUN_SESSION"),
+        (&["run", "worker", "x"], "TASKRUN_STORE_MAX"),
+        (&["host"], "TASKRUN_SLOTS"),
+    ];
+    for (args, variable) in cases {
+        let mut command = project.command(args);
+        command.env("TASKRUN_CONFIG", OsStr::from_bytes(b"taskr\xfcn.toml"));
+        command.env(variable, OsStr::from_bytes(b"\xff"));
+        let ran = Ran::from(command.output().expect("starts"));
+        assert_eq!((ran.code, &ran.error()["code"]), (2, &"usage".into()), "{ran:?}");
+        let message = format!("the value of {variable} is no UTF-8");
+        assert_eq!(ran.error()["message"], message, "{ran:?}");
+        assert!(ran.stderr.starts_with(&format!("error: {message}\n")), "{ran:?}");
+    }
+    let mut command = project.command(&["run", "worker"]);
+    command.arg(OsStr::from_bytes(b"\xff"));
+    let ran = Ran::from(command.output().expect("starts"));
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("in one or more arguments"), "{ran:?}");
 }

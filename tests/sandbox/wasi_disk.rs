@@ -10,7 +10,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_tests::{Builder, House, Storage, engine};
 
-use super::{call_by, code, neighbour_is_served, one_call, value};
+use super::{call_by, code, neighbour_is_served, one_call, output, value};
 
 const POLICY: &str = r#"
 [workspace]
@@ -109,13 +109,14 @@ async fn case_33_files_of_wasi_fill_the_workspace_of_workspace_write() {
     let outcomes = attempts(&house, "narrow", json!(files)).await;
     let made = outcomes.iter().filter(|outcome| outcome["ok"] == json!("done")).count();
     assert_eq!(made, 5, "{outcomes:?}");
-    let folders: Vec<Value> = (0..60)
-        .map(|number| json!({ "op": "create-directory", "path": format!("/notes/d{number}") }))
-        .collect();
-    let outcomes = attempts(&house, "patient", json!(folders)).await;
-    let made = outcomes.iter().filter(|outcome| outcome["ok"] == json!("done")).count();
-    assert_eq!(made, 34, "of 40 six were there");
-    assert!(is_refused(&outcomes[59], "uota"), "{:?}", outcomes[59]);
+    let folders = |numbers: std::ops::Range<u32>| -> Value {
+        let make =
+            |number| json!({ "op": "create-directory", "path": format!("/notes/d{number}") });
+        numbers.map(make).collect()
+    };
+    let outcomes = attempts(&house, "patient", folders(0..34)).await;
+    let are_made = outcomes.iter().all(|outcome| outcome["ok"] == json!("done"));
+    assert!(are_made, "of 40 six were there: {outcomes:?}");
     // What is removed may be made again, and a file that is replaced makes room.
     let again = json!([
         { "op": "remove-directory", "path": "/notes/d0" },
@@ -127,6 +128,8 @@ async fn case_33_files_of_wasi_fill_the_workspace_of_workspace_write() {
     let outcomes = attempts(&house, "patient", again).await;
     assert!(outcomes[..4].iter().all(|outcome| outcome["ok"] == json!("done")), "{outcomes:?}");
     assert!(is_refused(&outcomes[4], "uota"), "{:?}", outcomes[4]);
+    let outcomes = attempts(&house, "patient", folders(34..60)).await;
+    assert!(outcomes.iter().all(|outcome| is_refused(outcome, "uota")), "{outcomes:?}");
     neighbour_is_served(&house).await;
 }
 
@@ -250,6 +253,55 @@ async fn case_31_a_second_name_for_a_file_of_the_host_leads_nowhere() {
     assert_eq!(listed[0]["ok"], json!("mine.md"));
     assert_eq!(std::fs::read(&policy).expect("a policy"), before);
     assert!(second.exists(), "nor is it removed");
+}
+
+#[tokio::test]
+async fn case_31_no_folder_of_another_agent_and_no_link_is_moved() {
+    let other = "[agent.other]\ncomponent = \"components/scripted.wasm\"\n\
+                 workspace = \"notes/deep/sub\"\n";
+    let house = Builder::new(&format!("{POLICY}\n{other}"))
+        .file("notes/deep/sub/theirs.md", "theirs")
+        .file("notes/own/mine.md", "mine")
+        .open()
+        .await;
+    symlink("/etc", house.path().join("notes/own/link")).expect("a link");
+    let tried = json!([
+        { "op": "rename", "path": "/notes/deep/sub", "to": "/notes/taken" },
+        { "op": "rename", "path": "/notes/deep", "to": "/notes/taken" },
+        { "op": "rename", "path": "/notes/own/link", "to": "/notes/taken" },
+        { "op": "rename", "path": "/notes/own/mine.md", "to": "/notes/moved.md" },
+        { "op": "rename", "path": "/notes/own", "to": "/notes/other" },
+    ]);
+    let task = one_call("evil/attempt", json!({ "attempts": tried }));
+    let run = house.run("patient", &task).await;
+    let outcomes = value(&output(&house, &run).await.outcome);
+    let outcomes = outcomes.as_array().expect("a list");
+    for outcome in &outcomes[..3] {
+        assert!(is_refused(outcome, "ermitted"), "{outcome}");
+    }
+    for outcome in &outcomes[3..] {
+        assert_eq!(outcome["ok"], json!("done"), "{outcome}");
+    }
+    assert!(house.path().join("notes/deep/sub/theirs.md").exists());
+    assert!(!house.path().join("notes/taken").exists());
+    let journal = house.journal(run.id().as_str()).await;
+    let refusals: Vec<(String, String, String)> = journal
+        .into_iter()
+        .filter_map(|recorded| {
+            let Event::PolicyDecision { capability, subject, rule, .. } = recorded.event else {
+                return None;
+            };
+            Some((capability, subject, rule))
+        })
+        .collect();
+    let (own, special) =
+        ("the host's own files", "WASI moves and links nothing but files and folders");
+    let expected = [("deep/sub", own), ("deep", own), ("own/link", special)];
+    let expected = expected.map(|(from, rule)| {
+        let subject = format!("notes/{from} -> notes/taken");
+        ("workspace-write".to_owned(), subject, rule.to_owned())
+    });
+    assert_eq!(refusals, expected);
 }
 
 #[tokio::test]

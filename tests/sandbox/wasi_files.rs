@@ -3,9 +3,10 @@
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
+use taskrun_journal::event::Event;
 use taskrun_tests::{Builder, House};
 
-use super::{call, value};
+use super::{call, one_call, value};
 
 const POLICY: &str = r#"
 [tool.evil]
@@ -77,6 +78,47 @@ async fn case_31_a_read_only_preopen_refuses_every_change() {
     assert_eq!(notes, 2, "the file and the link");
 }
 
+/// The refusals of a capability that the journal of a run has which tries this: each thing with why.
+async fn refusals(house: &House, capability: &str, tried: Value) -> Vec<(String, String)> {
+    let run = house.run("victim", &one_call("evil/attempt", json!({ "attempts": tried }))).await;
+    let journal = house.journal(run.id().as_str()).await;
+    let refused = journal.into_iter().filter_map(|recorded| {
+        let Event::PolicyDecision { capability: of, subject, rule, .. } = recorded.event else {
+            return None;
+        };
+        (of == capability).then_some((subject, rule))
+    });
+    refused.collect()
+}
+
+#[tokio::test]
+async fn case_31_each_change_that_a_read_only_preopen_refuses_is_in_the_journal_once() {
+    let house = house().await;
+    let tried = json!([
+        { "op": "write", "path": "/docs/open.md" },
+        { "op": "truncate", "path": "/docs/open.md" },
+        { "op": "remove", "path": "/docs/open.md" },
+        { "op": "create-directory", "path": "/docs/new" },
+        { "op": "rename", "path": "/notes/mine.md", "to": "/docs/moved.md" },
+        { "op": "hard-link", "path": "/notes/mine.md", "to": "/docs/linked.md" },
+        { "op": "write", "path": "/notes/mine.md" },
+    ]);
+    let refused = refusals(&house, "workspace-write", tried).await;
+    let subjects: Vec<&str> = refused.iter().map(|(subject, _)| subject.as_str()).collect();
+    assert_eq!(subjects, ["docs/open.md", "docs/new", "docs/moved.md", "docs/linked.md"]);
+    for (subject, rule) in &refused {
+        assert!(rule.contains("no rule allows workspace-write"), "{subject}: {rule}");
+        assert!(rule.contains("taskrun.toml:"), "{subject}: {rule}");
+    }
+    let outside = ["/docs/../private/secret.txt", "/docs/link-inside", "/docs/link-outside"];
+    let tried: Vec<_> =
+        outside.iter().chain(&outside).map(|path| json!({ "op": "read", "path": path })).collect();
+    let refused = refusals(&house, "workspace-read", json!(tried)).await;
+    let subjects: Vec<String> = refused.iter().map(|(subject, _)| format!("/{subject}")).collect();
+    assert_eq!(subjects, outside);
+    assert!(refused.iter().all(|(_, why)| why.contains("leads out")), "{refused:?}");
+}
+
 #[tokio::test]
 async fn cases_29_and_30_wasi_paths_do_not_lead_out() {
     let house = house().await;
@@ -126,7 +168,7 @@ async fn without_rules_wasi_has_no_folders_at_all() {
         { "op": "list", "path": "." },
         { "op": "read", "path": "/docs/open.md" },
     ] });
-    let run = house.run("blind", &super::one_call("evil/attempt", tried)).await;
+    let run = house.run("blind", &one_call("evil/attempt", tried)).await;
     for outcome in value(&super::output(&house, &run).await.outcome).as_array().expect("a list") {
         assert!(outcome["ok"].is_null(), "{outcome}");
     }

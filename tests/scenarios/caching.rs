@@ -223,9 +223,10 @@ async fn thirty_turns_cost_what_the_list_says_and_each_request_begins_with_the_o
 #[tokio::test]
 async fn a_budget_ends_such_a_run_at_the_turn_that_spends_it() {
     for list in [ANTHROPIC, OPENAI] {
-        // What twelve turns cost, but for the last millionth.
-        let spent = list.of(1..=12).div_ceil(100);
-        for (cap, turns) in [(spent, 12), (spent + 1, 13)] {
+        // A millionth beside the cost of twelve turns pays for no answer to another question.
+        let cost_of = |turns| list.of(1..=turns).div_ceil(100);
+        let spent = cost_of(12);
+        for (cap, turns) in [(spent, 12), (spent + 1, 12), (cost_of(13), 13)] {
             let reply = |turn| (list.reply)(turn, report(turn));
             let provider = Provider::start_as(list.strictness, (1..=TURNS).map(reply)).await;
             let usd = format!("usd = {}.{:06}", cap / 1_000_000, cap % 1_000_000);
@@ -233,9 +234,8 @@ async fn a_budget_ends_such_a_run_at_the_turn_that_spends_it() {
             let run = house.end(&run(&house).await).await;
             let view = RunView::from(&run);
             assert_eq!(view.stop_reason, Some(StopReason::MaxCost), "{:?}", view.error);
-            assert_eq!(provider.asked().len(), turns, "{} {usd}", list.wire);
-            let cost = list.of(1..=turns as u64).div_ceil(100);
-            assert_eq!(view.cost_microusd, Some(cost), "{} {usd}", list.wire);
+            assert_eq!(provider.asked().len() as u64, turns, "{} {usd}", list.wire);
+            assert_eq!(view.cost_microusd, Some(cost_of(turns)), "{} {usd}", list.wire);
         }
     }
 }

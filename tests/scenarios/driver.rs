@@ -121,7 +121,7 @@ async fn without_a_last_word_a_run_at_its_cap_has_failed() {
     let view = RunView::from(&house.run("worker", &task.to_string()).await);
     assert_eq!(view.status, Status::Failed, "{view:?}");
     assert_eq!(view.stop_reason, Some(StopReason::MaxTurns));
-    assert_eq!(view.error.as_deref(), Some("turn cap exceeded"));
+    assert_eq!(view.error.as_deref(), Some("turn cap exceeded: `turns` is 4"));
 }
 
 #[tokio::test]

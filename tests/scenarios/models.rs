@@ -259,10 +259,30 @@ async fn m_61_what_a_provider_refuses_is_typed_in_the_journal_and_discreet_to_th
     let error = view.error.expect("an error");
     assert!(error.contains("does not accept the host's credentials"), "{error}");
     let answered = house.event(&id, |one| one.event.kind() == "host_answered").await;
-    let Event::HostAnswered { answer, .. } = answered.event else { panic!("another event") };
+    let Event::HostAnswered { answer, model, .. } = answered.event else { panic!("another event") };
+    assert_eq!(model.as_deref(), Some("default"));
     let refused = ModelAnswer::Error(ModelError::Unauthorized("status 401".into()));
     assert_eq!(*answer, HostAnswer::Model(refused));
     assert_eq!(provider.asked()[0].headers["authorization"], "Bearer sk-test-77aa");
+}
+
+#[tokio::test]
+async fn an_agent_without_a_model_of_its_own_is_denied_where_a_rule_denies_all_of_them() {
+    let policy = "[agent.mute]\ncomponent = \"components/chat.wasm\"\n\
+                  deny = [\"model: *\"]\nretry = { attempts = 1 }\n";
+    let house = Builder::new(policy).open().await;
+    let id = house.spawn(&house.request("mute", "Hello.")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!(view.status, Status::Failed);
+    let error = view.error.expect("an error");
+    assert!(error.contains("the policy does not give this agent that model"), "{error}");
+    let journal = house.journal(&id).await;
+    let denials = journal.iter().filter_map(|one| {
+        let Event::PolicyDecision { capability, rule, .. } = &one.event else { return None };
+        Some((capability.as_str(), rule.as_str()))
+    });
+    let denials: Vec<_> = denials.collect();
+    assert_eq!(denials, [("model", "denied by \"model: *\"")]);
 }
 
 /// A model that says half an answer, reads and writes tokens for it, and then declines.

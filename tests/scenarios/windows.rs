@@ -1,7 +1,11 @@
 //! Context windows: of those that the policy says nothing of what has no room is learned from a
 //! refusal, and how full another one is from what its provider counted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
@@ -104,6 +108,30 @@ async fn a_window_that_was_met_is_kept_to_by_later_steps() {
     let journal = house.journal(&id).await;
     let met = journal.iter().filter(|one| one.event.kind() == "context_window_met").count();
     assert_eq!(met, 1);
+}
+
+#[tokio::test]
+async fn a_session_is_asked_about_in_its_window_however_much_was_said_in_it() {
+    let refusals = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&refusals);
+    // Three quarters of the window at three bytes a token, and what stands around the texts.
+    let provider = Provider::answering(move |asked| {
+        if bytes(&asked.body) > 18_000 + 1_000 {
+            counted.fetch_add(1, Ordering::SeqCst);
+            return refused();
+        }
+        let said = json!({ "content": "So it is." });
+        Reply::events(&[json!({ "choices": [{ "delta": said, "finish_reason": "stop" }] })])
+    });
+    let provider = provider.await;
+    let house = house(&provider, "context_tokens = 8_000").await;
+    for number in 0..20 {
+        let line = format!("line {number} {}", "x".repeat(4_000));
+        let request = SpawnRequest { converses: true, ..house.request("talker", &line) };
+        let view = RunView::from(&house.end(&house.spawn(&request).await).await);
+        assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("So it is.")));
+    }
+    assert_eq!(refusals.load(Ordering::SeqCst), 0, "nothing was asked that has no room");
 }
 
 /// The files that are whole in the last question of a run which reads all three with a window of

@@ -168,6 +168,15 @@ impl Context {
             && anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
     }
 
+    /// The policy at hand, if it can be read, as far as it tells of the runs of the data directory:
+    /// where that alone is named, the policy that is found here may be another one's.
+    pub(crate) fn policy_at_hand(&self) -> Option<Policy> {
+        if self.globals.data_dir.is_some() && self.globals.config.is_none() {
+            return None;
+        }
+        self.read_policy(&self.policy_file().ok()??).ok()
+    }
+
     /// The data directory; need not exist.
     ///
     /// # Errors
@@ -338,20 +347,24 @@ impl Context {
         }
     }
 
-    /// The background host of a policy file.
+    /// The background host of a policy.
     ///
     /// # Errors
     /// If the program does not know its own file, or nothing says where the data directory is.
     pub(crate) fn background_host(
         &self,
-        policy: &Path,
+        policy: &Policy,
         storage: &Storage,
     ) -> Outcome<BackgroundHost> {
         let program = std::env::current_exe()
             .map_err(|error| background_failure(&BackgroundError::Start(error)))?;
         let data_dir = self.data_dir()?;
-        let mut args: Vec<OsString> =
-            vec!["--config".into(), policy.into(), "--data-dir".into(), data_dir.clone().into()];
+        let mut args: Vec<OsString> = vec![
+            "--config".into(),
+            policy.path.clone().into(),
+            "--data-dir".into(),
+            data_dir.clone().into(),
+        ];
         args.extend(self.globals.store_max.map(|bytes| format!("--store-max={bytes}B").into()));
         args.extend(self.globals.log.as_ref().map(|filter| format!("--log={filter}").into()));
         if self.globals.log_format == LogFormat::Json {

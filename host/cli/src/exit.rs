@@ -47,6 +47,8 @@ impl Exit {
         match ending.status {
             // It waits, and nobody here does.
             EndStatus::Completed if ending.stop_reason == StopReason::Deferred => Self::Blocked,
+            // Failed calls are no budget, whether something was said after them or not.
+            EndStatus::Completed if ending.stop_reason == StopReason::FailureCap => Self::Failed,
             EndStatus::Completed if ending.partial => Self::Budget,
             EndStatus::Completed => Self::Completed,
             EndStatus::Canceled => Self::Canceled,
@@ -117,6 +119,8 @@ mod tests {
         let deferred = Ending { partial: true, ..Ending::completed(StopReason::Deferred) };
         assert_eq!(Exit::of(&deferred).code(), 8);
         assert_eq!(Exit::of(&Ending::canceled(StopReason::CanceledByOwner)).code(), 6);
+        let broken = Ending { partial: true, ..Ending::completed(StopReason::FailureCap) };
+        assert_eq!((Exit::of(&broken).code(), failed(StopReason::FailureCap)), (5, 5));
         assert_eq!(failed(StopReason::AgentTrap), 5);
         assert_eq!(failed(StopReason::RunTimeout), 7);
         assert_eq!(failed(StopReason::MaxTurns), 9);

@@ -2,7 +2,7 @@
 //! takes nothing stops no run.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 use taskrun_runtime::LogFile;
+
+use crate::output::stream;
 
 /// Most bytes of the log that wait to be written: more than a burst has, and a reader that takes
 /// nothing will not take them later. Further lines are left out.
@@ -148,7 +150,7 @@ impl HostLog {
             // It may have been put aside, and removed, while this process had nothing to say.
             self.go_on();
             // Nobody listens: there is nowhere to say that.
-            anstream::stderr().write_all(&lines).ok();
+            stream::say(String::from_utf8_lossy(&lines).into_owned()).ok();
             self.go_on();
         }
     }

@@ -17,6 +17,7 @@ mod output;
 mod paths;
 mod place;
 mod resolve;
+mod setback;
 mod shell;
 mod signals;
 mod terminal;
@@ -40,7 +41,10 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 pub use crate::failure::{Failure, policy_failure};
 use crate::invocation::Invocation;
-pub use crate::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
+use crate::output::stream;
+pub use crate::output::{
+    Beats, RunList, Surroundings, run_details, run_object, run_table, run_tree, versioned,
+};
 
 /// The parts in which a program that is built on this one may differ from it.
 #[derive(Clone)]
@@ -134,11 +138,15 @@ fn in_runtime(context: &Context, command: Command) -> Outcome {
 
 /// The message of clap about these words, which programs get in the form of every other failure.
 fn of_arguments(error: &clap::Error, words: &[OsString]) -> ExitCode {
-    use std::io::{IsTerminal, Write, stderr, stdout};
-    let printed = error.print().and_then(|()| stdout().flush());
+    use std::io::{IsTerminal, stderr, stdout};
+    let text = error.render().ansi().to_string();
+    let printed = match error.use_stderr() {
+        true => stream::say(text),
+        false => stream::print(stream::styled(text, &stdout()).as_bytes()),
+    };
     // Nobody listens: there is nowhere to say that.
     let say = |text: String| {
-        writeln!(stderr(), "{text}").ok();
+        stream::say(format!("{text}\n")).ok();
     };
     let for_programs = !stderr().is_terminal();
     if !error.use_stderr() {

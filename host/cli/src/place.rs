@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use taskrun_runtime::DATA_DIR;
+use taskrun_runtime::{CACHE_DIR, DATA_DIR, user_cache_folder};
 
 use crate::args::Globals;
 use crate::failure::{Failure, Outcome};
-use crate::trust::{Trust, surrounding};
+use crate::trust::Trust;
 
 /// Name of a policy file.
 pub(crate) const POLICY_FILE: &str = "taskrun.toml";
-/// Folder of native code in the user's cache folder.
-const CACHE_FOLDER: &str = "taskrun/native";
+/// The word for programs that there is no policy.
+pub(crate) const NO_POLICY: &str = "no-policy";
 
 /// The policy file, if there is one: the one named, else the nearest from here upward, which must
 /// be trusted.
@@ -41,7 +41,7 @@ pub(crate) fn named_policy(named: &Path) -> Outcome<PathBuf> {
         return absolute(&file);
     }
     let message = format!("there is no policy file {}", file.display());
-    Err(Failure::usage("no-policy", message)
+    Err(Failure::usage(NO_POLICY, message)
         .hint("correct --config (or TASKRUN_CONFIG), or make a policy with `taskrun demo`"))
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn found_policy(trust: &Trust) -> Outcome<Option<(PathBuf, PathBuf)>>
 
 /// The failure of a command that needs a policy where none is named or found.
 pub(crate) fn no_policy(trust: &Trust) -> Box<Failure> {
-    nothing_found(trust, "no-policy", format!("there is no {POLICY_FILE} here or above"))
+    nothing_found(trust, NO_POLICY, format!("there is no {POLICY_FILE} here or above"))
 }
 
 fn nothing_found(trust: &Trust, code: &'static str, message: String) -> Box<Failure> {
@@ -92,14 +92,10 @@ pub(crate) fn data_dir(
     Ok(dir)
 }
 
-/// Folder of native code of the user, for projects without a data directory: in `XDG_CACHE_HOME`, or
-/// in `.cache` of the home directory, as the XDG base directory specification says.
+/// Folder of native code of the user, for projects without a data directory.
 #[must_use]
 pub(crate) fn cache_folder() -> Option<PathBuf> {
-    let absolute = |name| surrounding(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || absolute("HOME").map(|home| home.join(".cache"));
-    let folder = absolute("XDG_CACHE_HOME").or_else(home);
-    folder.map(|folder| folder.join(CACHE_FOLDER))
+    user_cache_folder().map(|folder| folder.join(CACHE_DIR))
 }
 
 fn here() -> Outcome<PathBuf> {

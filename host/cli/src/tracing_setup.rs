@@ -13,6 +13,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::args::{Cli, Command, LogFormat};
 use crate::failure::{Failure, Outcome};
 use crate::host_log;
+use crate::output::stream::BlockingStream;
 
 /// The crates of the program whose lines are shown from the level that is asked for.
 const OURS: [&str; 6] = [
@@ -61,7 +62,7 @@ impl Write for Log {
         match &mut *held {
             Some(lines) if lines.len() + line.len() > HELD_BYTES_MAX => Ok(line.len()),
             Some(lines) => lines.write(line),
-            None => io::stderr().write(line),
+            None => BlockingStream(io::stderr()).write(line),
         }
     }
 

@@ -7,20 +7,20 @@
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{BufRead, IsTerminal, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use taskrun_runtime::user_state_folder;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::escape::escaped_line;
+use crate::output::stream::BlockingStream;
 use crate::shell;
 use crate::terminal::discard_typed;
 
-/// Folder of this program in the state folder.
-const STATE_FOLDER: &str = "taskrun";
 /// The folders that are trusted, one JSON object a line.
 const TRUST_FILE: &str = "trusted";
 /// Most bytes of it that are read: some ten thousand folders.
@@ -81,7 +81,7 @@ fn others_may_write(meta: &Metadata) -> bool {
     clippy::disallowed_methods,
     reason = "a variable that is always set, such as HOME, would pass for an argument with the parser"
 )]
-pub(crate) fn surrounding(name: &str) -> Option<OsString> {
+fn surrounding(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
@@ -89,15 +89,11 @@ impl Trust {
     /// As the surroundings of this process say.
     #[must_use]
     pub(crate) fn new() -> Self {
-        let path = |name: &str| surrounding(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let home = path("HOME");
-        let state = path("XDG_STATE_HOME")
-            .or_else(|| home.as_ref().map(|home| home.join(".local/state")))
-            .map(|state| state.join(STATE_FOLDER));
+        let home = surrounding("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let number = |name: &str| surrounding(name)?.to_str()?.parse().ok();
         let behind = number("TASKRUN_POLICY_OWNER").or_else(|| number("SUDO_UID"));
         let id = rustix::process::geteuid().as_raw();
-        Self { user: User { id, behind }, state, home }
+        Self { user: User { id, behind }, state: user_state_folder(), home }
     }
 
     /// The nearest folder from `here` upward, `here` included, of which `look` says yes.
@@ -230,7 +226,7 @@ impl Trust {
     fn agrees(&self, entry: &Entry, found: &Path) -> bool {
         let shown = found.display().to_string();
         let whose = if entry.owner == self.user.id { " (you)" } else { "" };
-        let mut output = std::io::stderr().lock();
+        let mut output = BlockingStream(std::io::stderr().lock());
         let asked = write!(
             output,
             "{} was found here and is not trusted yet. It belongs to user {}{whose}, and decides which\n\
@@ -245,7 +241,7 @@ impl Trust {
             .and_then(|()| discard_typed())
             .and_then(|()| write!(output, "Use it, now and from now on? [y/N] "))
             .and_then(|()| output.flush())
-            .and_then(|()| std::io::stdin().read_line(&mut answer));
+            .and_then(|()| BlockingStream(std::io::stdin().lock()).read_line(&mut answer));
         read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes")
     }
 

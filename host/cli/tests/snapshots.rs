@@ -5,7 +5,8 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use taskrun::error::{ControllerError, LockedWait};
 use taskrun_cli::{
-    Cli, Failure, RunList, policy_failure, run_details, run_object, run_table, run_tree, versioned,
+    Beats, Cli, Failure, RunList, Surroundings, policy_failure, run_details, run_object, run_table,
+    run_tree, versioned,
 };
 use taskrun_journal::autonomy::{Autonomy, AutonomyMode, Done, Schedule, StateReport};
 use taskrun_journal::ending::Ending;
@@ -14,11 +15,10 @@ use taskrun_journal::hold::Wait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::message::{Labels, Message, Role, Usage};
-use taskrun_journal::progress::Children;
 use taskrun_journal::question::{AnswerRefusal, AwaitItem, Item};
 use taskrun_journal::reply::Reply;
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::spec::{Continuation, RunSpec};
+use taskrun_journal::spec::{Continuation, RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
@@ -148,15 +148,18 @@ fn the_command_line_is_well_formed() {
 #[test]
 fn tables_fit_and_guests_cannot_write_to_the_terminal() {
     let runs = runs();
-    insta::assert_snapshot!("table_wide", run_table(&runs, NOW, Some(140)));
-    insta::assert_snapshot!("table_narrow", run_table(&runs, NOW, Some(80)));
-    insta::assert_snapshot!("table_pipe", run_table(&runs, NOW, None));
+    insta::assert_snapshot!("table_wide", run_table(&runs, &Beats::new(), NOW, Some(140)));
+    insta::assert_snapshot!("table_narrow", run_table(&runs, &Beats::new(), NOW, Some(80)));
+    insta::assert_snapshot!("table_pipe", run_table(&runs, &Beats::new(), NOW, None));
     for run in &runs {
-        let details = run_details(run, Children::default(), NOW);
+        let details = run_details(run, &Surroundings::default(), NOW);
         assert!(!details.contains('\x1b'), "{details}");
     }
-    insta::assert_snapshot!("details_completed", run_details(&runs[2], Children::default(), NOW));
-    insta::assert_snapshot!("details_failed", run_details(&runs[1], Children::default(), NOW));
+    insta::assert_snapshot!(
+        "details_completed",
+        run_details(&runs[2], &Surroundings::default(), NOW)
+    );
+    insta::assert_snapshot!("details_failed", run_details(&runs[1], &Surroundings::default(), NOW));
 }
 
 #[test]
@@ -170,10 +173,24 @@ fn names_are_shown_where_a_run_has_one() {
         ..spec(4, "note_writer", "write")
     };
     runs.insert(0, run(report, vec![]));
-    insta::assert_snapshot!("table_named", run_table(&runs, NOW, Some(140)));
-    insta::assert_snapshot!("details_named", run_details(&runs[0], Children::default(), NOW));
+    insta::assert_snapshot!("table_named", run_table(&runs, &Beats::new(), NOW, Some(140)));
+    insta::assert_snapshot!("details_named", run_details(&runs[0], &Surroundings::default(), NOW));
     let json = serde_json::to_string_pretty(&run_object(&runs[0])).expect("JSON");
     insta::assert_snapshot!("json_named", json);
+}
+
+#[test]
+fn an_entry_is_shown_with_the_heartbeat_that_takes_it() {
+    let entry = run(RunSpec { class: RunClass::Heartbeat, ..spec(4, "patient", "x") }, vec![]);
+    let (runs, at) = ([entry.clone()], Timestamp(NOW.0 + 7_200_000));
+    let beats = Beats::from([(entry.id().clone(), at)]);
+    let table = run_table(&runs, &beats, NOW, None);
+    assert!(table.contains("queued (heartbeat, due in 2h)"), "{table}");
+    let table = run_table(&runs, &Beats::new(), NOW, None);
+    assert!(table.contains("queued (heartbeat)"), "{table}");
+    let around = Surroundings { beat: Some(at), ..Surroundings::default() };
+    let details = run_details(&entry, &around, NOW);
+    assert!(details.contains(&format!("{at} (due in 2h)")), "{details}");
 }
 
 /// A run that goes on by itself, continues another one, and ended for its next wake-up; it said more
@@ -222,7 +239,7 @@ fn autonomous() -> Run {
 
 #[test]
 fn a_run_that_goes_on_by_itself_is_shown_with_its_rounds_and_its_own_words() {
-    let details = run_details(&autonomous(), Children::default(), NOW);
+    let details = run_details(&autonomous(), &Surroundings::default(), NOW);
     assert!(!details.contains('\x1b'), "{details}");
     insta::assert_snapshot!("details_autonomous", details);
 }
@@ -268,9 +285,9 @@ fn family() -> Vec<Run> {
 #[test]
 fn children_stand_under_their_parents_and_questions_with_their_run() {
     let family = family();
-    insta::assert_snapshot!("tree_wide", run_tree(&family, NOW, Some(140)));
-    insta::assert_snapshot!("tree_narrow", run_tree(&family, NOW, Some(80)));
-    let details = run_details(&family[1], Children::default(), NOW);
+    insta::assert_snapshot!("tree_wide", run_tree(&family, &Beats::new(), NOW, Some(140)));
+    insta::assert_snapshot!("tree_narrow", run_tree(&family, &Beats::new(), NOW, Some(80)));
+    let details = run_details(&family[1], &Surroundings::default(), NOW);
     assert!(!details.contains('\x1b'), "{details}");
     insta::assert_snapshot!("details_blocked", details);
     let json = serde_json::to_string_pretty(&run_object(&family[1])).expect("JSON");

@@ -110,6 +110,12 @@ impl Content {
         }
     }
 
+    /// The version of the format, which is a part of the name: versions of the program with other
+    /// formats have files of their own.
+    fn form(self) -> char {
+        char::from(self.magic()[7])
+    }
+
     fn extension(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -151,7 +157,8 @@ impl Cache {
 
     fn path(&self, content: Content, entry: Entry) -> PathBuf {
         let (component, fits) = (entry.component.to_hex(), entry.compatibility.to_hex());
-        self.dir.join(format!("{component}-{}.{}", &fits[..16], content.extension()))
+        let (form, extension) = (content.form(), content.extension());
+        self.dir.join(format!("{component}-{}-{form}.{extension}", &fits[..16]))
     }
 
     /// The keyed hash of a file of this kind for `entry`.

@@ -29,8 +29,8 @@ use crate::worker::{Task, compile_threads, unless_it_panics};
 /// It is started with an empty environment, but for `TASKRUN_COMPILE_WORKER=1` (see
 /// [`is_compile_worker`](crate::is_compile_worker)) and the number of its threads: without `PATH`,
 /// `HOME` or `LD_LIBRARY_PATH`. Its standard output is for its answers alone, and what it writes to
-/// standard error is thrown away. One that does not say that it is a worker within 10 s is an error
-/// of the program, [`LoadError::Worker`], and nothing is put down to the
+/// standard error is thrown away. One that does not say that it is a worker within 10 s, or is one of
+/// another version, is an error of the program, [`LoadError::Worker`], and nothing is put down to the
 /// component.
 #[derive(Debug, Clone)]
 pub struct CompileWorker {
@@ -54,6 +54,14 @@ pub(crate) struct Compiler {
     /// Components about which a worker gave no answer.
     pauses: Pauses,
     clock: Arc<dyn Clock>,
+}
+
+/// The reason that there is no native code of a component.
+enum Unmade {
+    /// The compiler or the engine does not accept it, and why.
+    Refused(String),
+    /// The compiler panicked at it, with these words.
+    Panicked(String),
 }
 
 impl std::fmt::Debug for Compiler {
@@ -127,46 +135,18 @@ impl Compiler {
             return Ok(component);
         }
         let bytes = bytes().await?;
-        match &self.worker {
+        let (engine, cache) = (self.engine.clone(), self.cache.clone());
+        let made = match &self.worker {
             Some(worker) => {
                 let code = self.ask(worker, Task::Compile, &bytes, entry).await?;
-                let (engine, cache) = (self.engine.clone(), self.cache.clone());
-                blocking(move || {
-                    let component =
-                        adopt(&engine, &code).map_err(|e| LoadError::from_compiler(&e))?;
-                    if let Some(cache) = cache {
-                        cache.put(entry, &code);
-                    }
-                    Ok(component)
-                })
-                .await
+                blocking(move || Ok(adopt_new(&engine, cache.as_ref(), entry, &code))).await?
             }
-            None => {
-                let (engine, cache) = (self.engine.clone(), self.cache.clone());
-                let compiled = blocking(move || {
-                    let threads = compile_threads().map_err(|error| {
-                        tracing::warn!(%error, "no threads can be started that compile");
-                        LoadError::internal("no threads can be started that compile")
-                    })?;
-                    let compile = || Component::from_binary(&engine, &bytes);
-                    let component = match unless_it_panics(&threads, compile) {
-                        Ok(compiled) => compiled.map_err(|e| LoadError::from_compiler(&e))?,
-                        Err(words) => return Ok(Err(words)),
-                    };
-                    if let Some(cache) = cache {
-                        match component.serialize() {
-                            Ok(code) => cache.put(entry, &code),
-                            Err(error) => tracing::warn!(?error, "cannot serialize native code"),
-                        }
-                    }
-                    Ok(Ok(component))
-                })
-                .await?;
-                match compiled {
-                    Ok(component) => Ok(component),
-                    Err(words) => Err(self.panicked(entry, Task::Compile, &words).await),
-                }
-            }
+            None => blocking(move || compile_here(&engine, cache.as_ref(), entry, &bytes)).await?,
+        };
+        match made {
+            Ok(component) => Ok(component),
+            Err(Unmade::Refused(text)) => Err(self.not_accepted(entry, text).await),
+            Err(Unmade::Panicked(words)) => Err(self.panicked(entry, Task::Compile, &words).await),
         }
     }
 
@@ -215,6 +195,17 @@ impl Compiler {
                 Err(LoadError::CompileLimit)
             }
             Answer::Panicked(words) => Err(self.panicked(entry, task, &words).await),
+        }
+    }
+
+    /// The error of a component that does not come to native code which the engine takes. That an
+    /// instance would need more than the pool has for one is so each time, and remembered; anything
+    /// else may be a fault of whoever made the code.
+    async fn not_accepted(&self, entry: Entry, text: String) -> LoadError {
+        let error = LoadError::from_compiler_text(&text);
+        match matches!(error, LoadError::TooMuch { .. }) {
+            true => self.refuse(entry, Task::Compile, Refusal::Invalid(text)).await,
+            false => error,
         }
     }
 
@@ -272,6 +263,48 @@ impl Compiler {
         })
         .await
     }
+}
+
+/// Takes over native code that a worker has just made, and keeps it.
+fn adopt_new(
+    engine: &wasmtime::Engine,
+    cache: Option<&Cache>,
+    entry: Entry,
+    code: &[u8],
+) -> Result<Component, Unmade> {
+    let component = adopt(engine, code).map_err(|e| Unmade::Refused(format!("{e:#}")))?;
+    if let Some(cache) = cache {
+        cache.put(entry, code);
+    }
+    Ok(component)
+}
+
+/// Compiles a component in this process, and keeps its native code.
+///
+/// # Errors
+/// [`LoadError::Internal`] if no threads can be started for it.
+fn compile_here(
+    engine: &wasmtime::Engine,
+    cache: Option<&Cache>,
+    entry: Entry,
+    bytes: &[u8],
+) -> Result<Result<Component, Unmade>, LoadError> {
+    let threads = compile_threads().map_err(|error| {
+        tracing::warn!(%error, "no threads can be started that compile");
+        LoadError::internal("no threads can be started that compile")
+    })?;
+    let component = match unless_it_panics(&threads, || Component::from_binary(engine, bytes)) {
+        Ok(Ok(component)) => component,
+        Ok(Err(error)) => return Ok(Err(Unmade::Refused(format!("{error:#}")))),
+        Err(words) => return Ok(Err(Unmade::Panicked(words))),
+    };
+    if let Some(cache) = cache {
+        match component.serialize() {
+            Ok(code) => cache.put(entry, &code),
+            Err(error) => tracing::warn!(?error, "cannot serialize native code"),
+        }
+    }
+    Ok(Ok(component))
 }
 
 /// Takes over native code that was kept, whose hash shows that our own compiler made it.

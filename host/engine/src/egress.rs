@@ -9,6 +9,7 @@
 mod address;
 mod connection;
 mod connections;
+mod connector;
 mod exchange_threads;
 mod held_bytes;
 mod host_client;
@@ -18,6 +19,7 @@ mod request;
 mod request_line;
 mod resolve;
 mod tenants;
+mod times;
 
 use std::error::Error;
 use std::io;
@@ -29,8 +31,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Error as ClientError;
+use hyper_util::client::legacy::connect::capture_connection;
 use taskrun::byte_pool::{PoolFull, PooledBytes};
-use taskrun_policy::CallRules;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -42,9 +45,10 @@ pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub(crate) use held_bytes::holding;
 pub use host_client::{HostClient, PostError};
 pub(crate) use limit::ExchangeLimit;
-pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
+pub(crate) use request::{AllowedRequest, OutboundRequest, is_reserved, parse_headers};
 pub(crate) use request_line::{METHOD_BYTES_MAX, URL_BYTES_MAX};
 pub use request_line::{RequestLine, RequestLineError};
+pub(crate) use times::{ExchangePart, ExchangeTimes};
 
 use resolve::ResolveError;
 use tenants::Tenants;
@@ -53,7 +57,9 @@ use tenants::Tenants;
 const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 /// Most bytes of a request's or an answer's body.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
-/// Most bytes of an answer's headers.
+/// Most headers of an answer, and most bytes of them. As many trailers may follow its body; hyper's
+/// client takes 16 KiB of them.
+const ANSWER_HEADERS_MAX: usize = 100;
 const ANSWER_HEADER_BYTES_MAX: usize = 64 << 10;
 /// The processor's time that an exchange costs its call: about what connecting, sending and reading take
 /// on other threads, for one that is not long. A call that goes on asking soon has its exchanges done
@@ -68,6 +74,7 @@ pub(crate) struct Answer {
     pub(crate) status: http::StatusCode,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Option<http::HeaderMap>,
     /// The memory for bodies that it takes.
     pub(crate) held: PooledBytes,
 }
@@ -75,13 +82,13 @@ pub(crate) struct Answer {
 /// The reason that there is no answer. The texts are fit for guests, but for `operator`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// By a rule, for want of one, or because of the address.
+    /// The name leads to an address that is not public.
     Denied {
         /// The part of the request that is refused.
         subject: String,
         /// For the guest.
         reason: String,
-        /// For operators: the rule with its place, or the address.
+        /// For operators: the address.
         operator: String,
     },
     /// The request is not of the right form.
@@ -90,6 +97,8 @@ pub(crate) enum Refusal {
     Unreachable(String),
     /// It took too long.
     Timeout,
+    /// This part of it took longer than the guest gives it.
+    PartTimeout(ExchangePart),
     /// A bound was met.
     Limit(ExchangeLimit),
     /// Any other error.
@@ -128,28 +137,18 @@ impl Egress {
         self.tenants.body(tenant)
     }
 
-    /// Decides about a request of a tenant, sends it and reads the whole answer, on the threads for the
-    /// lane of its call.
+    /// Sends a request of a tenant and reads the whole answer, on the threads for the lane of its
+    /// call.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
-    pub(crate) async fn send(
+    pub(crate) async fn exchange(
         &self,
         tenant: &str,
-        rules: &CallRules,
         course: &Course,
-        out: OutboundRequest,
+        request: AllowedRequest,
     ) -> Result<Answer, Refusal> {
-        let used = out.line().used();
-        // An allow rule names a host, and a literal address or `localhost` only as itself. So
-        // where one of those is allowed, the operator wrote it down.
-        if let Err(denied) = rules.decide(&used) {
-            return Err(Refusal::Denied {
-                subject: used.subject().into_owned(),
-                reason: denied.for_guest,
-                operator: denied.rule,
-            });
-        }
+        let out = request.into_request();
         let timeout = out.timeout().unwrap_or(TIMEOUT_MAX).min(TIMEOUT_MAX);
         // The work that a server makes is not done on the caller's thread, where other calls may
         // want to begin.
@@ -176,9 +175,13 @@ async fn exchange(
     out: OutboundRequest,
 ) -> Result<Answer, Refusal> {
     let client = tenants.client(&tenant, lane, out.is_plain()).await?;
-    let (subject, host) = (out.subject(), out.host());
+    let (subject, host, times) = (out.subject(), out.host(), out.times());
     let failed = |error: &(dyn Error + 'static)| explain(error, subject.clone(), &host);
     let mut request = sent(out)?;
+    let mut connection = capture_connection(&mut request);
+    let connected = async {
+        connection.wait_for_connection_metadata().await;
+    };
     let flood = Arc::new(Flood::default());
     let counted = Arc::clone(&flood);
     hyper::ext::on_informational(&mut request, move |_| counted.count());
@@ -187,17 +190,22 @@ async fn exchange(
         () = flood.is_too_much.notified() => {
             return Err(Refusal::Limit(ExchangeLimit::InterimAnswers));
         }
-        answer = client.request(request) => answer.map_err(|error| failed(&error))?,
+        answer = times.head(connected, client.request(request)) => {
+            answer.map_err(Refusal::PartTimeout)?.map_err(|error| failed(&error))?
+        }
     };
     let (parts, body) = answer.into_parts();
     let headers = own_headers(&parts.headers)?;
     let mut held = tenants.body(&tenant);
-    let body = read_body(body, BODY_BYTES_MAX, &mut held).await.map_err(|error| match error {
+    let body = read_body(body, BODY_BYTES_MAX, &mut held, Some(times.piece()));
+    let WholeBody { bytes: body, trailers } = body.await.map_err(|error| match error {
         BodyError::Failed(error) => failed(&error),
         BodyError::TooLong => Refusal::Limit(ExchangeLimit::AnswerBody),
         BodyError::NoRoom(full) => Refusal::Limit(ExchangeLimit::Bodies(full)),
+        BodyError::Late => Refusal::PartTimeout(ExchangePart::Body),
     })?;
-    Ok(Answer { status: parts.status, headers, body, held })
+    let trailers = trailers.map(|trailers| own_headers(&trailers)).transpose()?;
+    Ok(Answer { status: parts.status, headers, body, trailers, held })
 }
 
 /// The request as it goes out.
@@ -228,6 +236,14 @@ impl Flood {
     }
 }
 
+/// A body in one piece of memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct WholeBody {
+    pub(crate) bytes: Vec<u8>,
+    /// The headers that came after it.
+    pub(crate) trailers: Option<http::HeaderMap>,
+}
+
 /// The reason that a body was not read to its end.
 #[derive(Debug)]
 pub(crate) enum BodyError<E> {
@@ -235,31 +251,41 @@ pub(crate) enum BodyError<E> {
     TooLong,
     /// Other bodies take the memory that there is for them.
     NoRoom(PoolFull),
+    /// The next piece of it did not come in time.
+    Late,
     /// The sender failed.
     Failed(E),
 }
 
 /// Reads a body into one piece of memory: of one that comes byte by byte, the frames themselves
-/// would take many times its length. It takes as much of the memory for bodies as has come in.
+/// would take many times its length. It takes as much of the memory for bodies as has come in. Each
+/// piece may take this time, if there is one.
 pub(crate) async fn read_body<B>(
     body: B,
     max: usize,
     held: &mut PooledBytes,
-) -> Result<Vec<u8>, BodyError<B::Error>>
+    piece_time: Option<Duration>,
+) -> Result<WholeBody, BodyError<B::Error>>
 where
     B: Body<Data = Bytes>,
 {
-    let (mut body, mut bytes) = (pin!(body), Vec::new());
-    while let Some(frame) = body.frame().await {
-        // What is not data is trailers, which nobody gets.
-        let Ok(data) = frame.map_err(BodyError::Failed)?.into_data() else { continue };
-        if data.len() > max - bytes.len() {
-            return Err(BodyError::TooLong);
+    let (mut body, mut whole) = (pin!(body), WholeBody::default());
+    loop {
+        let next = body.frame();
+        let next = match piece_time {
+            Some(time) => tokio::time::timeout(time, next).await.map_err(|_| BodyError::Late)?,
+            None => next.await,
+        };
+        let Some(frame) = next else { return Ok(whole) };
+        match frame.map_err(BodyError::Failed)?.into_data() {
+            Ok(data) if data.len() > max - whole.bytes.len() => return Err(BodyError::TooLong),
+            Ok(data) => {
+                held.grow(data.len() as u64).map_err(BodyError::NoRoom)?;
+                whole.bytes.extend_from_slice(&data);
+            }
+            Err(frame) => whole.trailers = frame.into_trailers().ok(),
         }
-        held.grow(data.len() as u64).map_err(BodyError::NoRoom)?;
-        bytes.extend_from_slice(&data);
     }
-    Ok(bytes)
 }
 
 /// The headers in memory of their own, so that they do not keep what was read from the network.
@@ -293,11 +319,15 @@ fn explain(error: &(dyn Error + 'static), subject: String, host: &str) -> Refusa
     }
     tracing::debug!(?error, "a guest's HTTP request failed");
     let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;
+    let is_unconnected = find::<ClientError>(error).is_some_and(ClientError::is_connect);
     if find::<io::Error>(error).is_some_and(is_timeout) {
-        Refusal::Timeout
+        match is_unconnected {
+            true => Refusal::PartTimeout(ExchangePart::Connection),
+            false => Refusal::Timeout,
+        }
     } else if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse_too_large) {
         Refusal::Limit(ExchangeLimit::AnswerHeaders)
-    } else if find::<hyper_util::client::legacy::Error>(error).is_some_and(|one| one.is_connect()) {
+    } else if is_unconnected {
         Refusal::Unreachable(format!("{host} cannot be reached"))
     } else {
         Refusal::Other("the exchange failed".to_owned())

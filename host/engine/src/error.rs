@@ -1,6 +1,8 @@
 //! The reasons that a component does not load, in words for readers of the policy and authors of
 //! components.
 
+mod compiler;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -58,6 +60,12 @@ pub enum LoadError {
     )]
     Async {
         /// The feature and its place.
+        detail: String,
+    },
+    /// It uses a proposal of WebAssembly that this host does not run.
+    #[error("the component uses a proposal of WebAssembly that this host does not run: {detail}")]
+    Proposal {
+        /// The proposal and its place.
         detail: String,
     },
     /// Looking at it or compiling it took more time or memory than it may.
@@ -228,6 +236,7 @@ impl LoadError {
             | Self::Truncated { .. }
             | Self::Invalid { .. }
             | Self::Async { .. }
+            | Self::Proposal { .. }
             | Self::CompileLimit
             | Self::CompileRefused { .. }
             | Self::CompilerPanicked { .. }
@@ -287,6 +296,8 @@ pub enum Need {
     NotForPolicies,
     /// Sockets are never given to a component.
     Sockets,
+    /// It is of WASI in a version that the host does not speak.
+    OtherWasi,
     /// The host does not know it.
     Unknown,
 }
@@ -301,6 +312,7 @@ impl MissingGrant {
             | Need::ToolsOnly
             | Need::NotForPolicies
             | Need::Sockets
+            | Need::OtherWasi
             | Need::Unknown => None,
         }
     }
@@ -339,6 +351,9 @@ impl fmt::Display for MissingGrant {
                     f,
                     "{import}: sockets are never given to a component; use the interface http"
                 )
+            }
+            (Need::OtherWasi, _) => {
+                write!(f, "{import}: this host speaks WASI 0.2 and no preview of it")
             }
             (Need::Unknown, _) => write!(f, "{import}: the host does not know this interface"),
         }
@@ -379,23 +394,5 @@ fn wrong_world(wanted: &str, found: &[String]) -> String {
 impl LoadError {
     pub(crate) fn internal(detail: &str) -> Self {
         Self::Internal(detail.to_owned())
-    }
-
-    pub(crate) fn from_compiler(error: &wasmtime::Error) -> Self {
-        Self::from_compiler_text(&format!("{error:#}"))
-    }
-
-    /// The compiler's errors have no types, and from a worker only their text arrives.
-    pub(crate) fn from_compiler_text(text: &str) -> Self {
-        let detail = text.to_owned();
-        if text.contains("unexpected end") {
-            Self::Truncated { detail }
-        } else if text.contains("async") {
-            Self::Async { detail }
-        } else if text.contains("exceeds") {
-            Self::TooMuch { detail }
-        } else {
-            Self::Invalid { detail }
-        }
     }
 }

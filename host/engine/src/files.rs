@@ -8,6 +8,7 @@
 
 pub(crate) mod by_place;
 pub(crate) mod disk;
+mod folder;
 mod list;
 mod path;
 mod place;
@@ -18,18 +19,19 @@ mod write;
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
-use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
 use taskrun_policy::Policy;
 
 pub(crate) use by_place::{AccessFlags, OpenEntry};
+pub(crate) use folder::WorkspaceFolder;
 pub(crate) use list::ListOptions;
 pub(crate) use path::RelativePath;
 pub(crate) use place::{Fault, Place};
+pub use protected::DATA_DIR;
 pub(crate) use protected::{Guard, OWN_FILES, ProtectedPaths};
 pub(crate) use threads::FileThreads;
 pub(crate) use used::DiskUse;
@@ -72,11 +74,12 @@ impl From<Refusal> for FileError {
 
 pub(crate) type Result<T> = std::result::Result<T, Refusal>;
 
-/// An open folder. Clones are the same folder, whatever becomes of its name.
+/// A folder, opened when it is first used. Clones are the same open folder, whatever becomes of its
+/// name.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
-    root: Arc<Dir>,
-    path: Arc<Path>,
+    folder: Arc<WorkspaceFolder>,
+    opened: Arc<OnceLock<io::Result<Arc<Dir>>>>,
     protected: ProtectedPaths,
 }
 
@@ -122,16 +125,52 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 impl Workspace {
-    /// Opens the folder; here, and only here, links are followed.
-    pub(crate) fn open(root: &Path, protected: ProtectedPaths) -> io::Result<Self> {
-        let path = root.canonicalize()?;
-        let root = Dir::open_ambient_dir(&path, ambient_authority())?;
-        Ok(Self { root: Arc::new(root), path: path.into(), protected })
+    /// Opens a folder, wherever it lies.
+    pub(crate) fn open(path: &Path, protected: ProtectedPaths) -> io::Result<Self> {
+        Self::of(WorkspaceFolder::new(path, None), protected)
     }
 
-    /// Where it was when it was opened, without links.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Opens the folder, which is not the host's own at this moment.
+    pub(crate) fn of(folder: WorkspaceFolder, protected: ProtectedPaths) -> io::Result<Self> {
+        let opened = Arc::new(OnceLock::from(Ok(folder.open(|| Ok(()))?)));
+        Ok(Self { folder: Arc::new(folder), opened, protected })
+    }
+
+    /// The same folder by its path, to be opened where that leads then: whoever works for long has
+    /// the folder that is there when a call begins to use it, and not one that was moved away.
+    pub(crate) fn anew(&self) -> Self {
+        Self { opened: Arc::default(), ..self.clone() }
+    }
+
+    fn opened(&self) -> io::Result<&Dir> {
+        let opened = self.opened.get_or_init(|| self.open_now());
+        match opened {
+            Ok(root) => Ok(root),
+            // Errors of the system cannot be cloned.
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+
+    fn open_now(&self) -> io::Result<Arc<Dir>> {
+        let path = self.folder.path();
+        let check = || match self.protected.containing(path) {
+            Some(_) => Err(io::Error::other("it is in a folder of the host's own")),
+            None => Ok(()),
+        };
+        self.folder.open(check).inspect_err(|error| {
+            tracing::warn!(folder = %path.display(), %error, "a workspace cannot be opened");
+        })
+    }
+
+    /// The open folder, for an operation of a guest.
+    fn root(&self) -> Result<&Dir> {
+        let told = || FileError::Other("the workspace cannot be opened".to_owned());
+        self.opened().map_err(|_| told().into())
+    }
+
+    /// The path without links, and the number of the folder that is open.
+    fn identity(&self) -> (PathBuf, Option<protected::Id>) {
+        (protected::canonical(self.folder.path()), self.opened().ok().and_then(number))
     }
 
     /// Opens a directory below.
@@ -144,7 +183,7 @@ impl Workspace {
 
     /// A file of the host that is in a directory below, or one that the directory is in.
     pub(crate) fn exposed_in(&self, path: &str) -> Option<PathBuf> {
-        self.protected.overlapping(&self.path.join(path))
+        self.protected.overlapping(&self.folder.path().join(path))
     }
 
     /// The host's own files as they are now.
@@ -159,7 +198,7 @@ impl Workspace {
 
     /// Opens a directory below.
     fn directory(&self, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {
-        walk(&self.root, path, guard)
+        walk(self.root()?, path, guard)
     }
 
     /// Opens the directory that the last component of a path is in, and gives that component.
@@ -167,7 +206,7 @@ impl Workspace {
     /// A name of the host's own is refused.
     fn parent<'p>(&self, path: RelativePath<'p>, guard: &Guard) -> Result<Option<(Dir, &'p str)>> {
         let Some((above, name)) = path.split_last() else { return Ok(None) };
-        let dir = walk(&self.root, above, guard)?;
+        let dir = walk(self.root()?, above, guard)?;
         guard.check_name(&dir, name)?;
         Ok(Some((dir, name)))
     }
@@ -177,7 +216,7 @@ impl Workspace {
         let guard = self.protected.now();
         let metadata = match self.parent(path, &guard)? {
             Some((dir, name)) => dir.symlink_metadata(name),
-            None => self.root.dir_metadata(),
+            None => self.root()?.dir_metadata(),
         };
         let metadata = metadata.map_err(from_io)?;
         guard.check(&metadata)?;
@@ -213,6 +252,11 @@ pub fn is_own_file(
         return false;
     };
     matches!(workspace.stat(path), Err(Refusal::OwnFile))
+}
+
+/// The number of an open folder.
+fn number(dir: &Dir) -> Option<protected::Id> {
+    protected::id(&dir.dir_metadata().ok()?)
 }
 
 fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {

@@ -63,6 +63,7 @@ fn need_of_policy(import: &ImportInfo) -> Option<Need> {
         | ImportClass::Capability(_)
         | ImportClass::Sockets
         | ImportClass::Unknown => Some(Need::NotForPolicies),
+        ImportClass::OtherWasi => Some(Need::OtherWasi),
     }
 }
 
@@ -82,6 +83,7 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         | ImportClass::WasiFiles
         | ImportClass::WasiInert
         | ImportClass::Sockets
+        | ImportClass::OtherWasi
         | ImportClass::Unknown => None,
     }
 }
@@ -103,6 +105,7 @@ fn refusal(class: ImportClass, role: Role) -> Option<Need> {
         (ImportClass::Capability(Capability::MemoryWrite), Role::Agent) => Some(Need::ToolsOnly),
         (ImportClass::Capability(_), _) => None,
         (ImportClass::Sockets, _) => Some(Need::Sockets),
+        (ImportClass::OtherWasi, _) => Some(Need::OtherWasi),
         (ImportClass::Unknown, _) => Some(Need::Unknown),
     }
 }

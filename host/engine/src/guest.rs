@@ -24,6 +24,8 @@ pub struct AgentGrants {
     pub limits: Limits,
     /// Folder that rules about files start at.
     pub workspace: PathBuf,
+    /// Folder out of which that one must not lead by a link; `None` if any will do.
+    pub workspace_root: Option<PathBuf>,
     /// The bounds on what that folder may hold.
     pub workspace_limits: WorkspaceLimits,
 }
@@ -38,6 +40,7 @@ impl AgentGrants {
             grants: Arc::clone(&agent.grants),
             limits: agent.limits.clone(),
             workspace: agent.workspace.clone(),
+            workspace_root: agent.workspace_root.clone(),
             workspace_limits: agent.workspace_limits,
         }
     }
@@ -74,9 +77,9 @@ pub(crate) struct Guest {
     pub(crate) limits: Limits,
     /// Bytes of memory that an instance begins with.
     pub(crate) begin_bytes: BeginBytes,
-    /// Open if the component may use files.
+    /// The workspace if the component may use files. Each call opens it for itself.
     pub(crate) workspace: Option<Workspace>,
-    /// The bounds on what it adds to the workspace, if that is open.
+    /// The bounds on what it adds to the workspace, if it has one.
     pub(crate) bounds: Option<Arc<Bounds>>,
     /// Folders for WASI's file system.
     pub(crate) preopens: Vec<Preopen>,

@@ -1,5 +1,6 @@
 //! The imports and exports of a component, read from its type, before anything is compiled.
 
+pub(crate) mod given;
 pub(crate) mod kept;
 pub(crate) mod outline;
 
@@ -7,6 +8,7 @@ use std::fmt;
 
 use taskrun_policy::Capability;
 
+use self::given::GivenInterface;
 use self::outline::Outline;
 use crate::bindings::HOST_VERSION;
 use crate::error::LoadError;
@@ -114,6 +116,8 @@ pub enum ImportClass {
     WasiInert,
     /// Sockets, never given.
     Sockets,
+    /// WASI in a version that the host does not speak.
+    OtherWasi,
     /// Unknown to the host.
     Unknown,
 }
@@ -128,6 +132,7 @@ impl fmt::Display for ImportClass {
             Self::WasiFiles => f.write_str("files, by the workspace-* rules"),
             Self::WasiInert => f.write_str("inert"),
             Self::Sockets => f.write_str("never given"),
+            Self::OtherWasi => f.write_str("unknown, as this host speaks WASI 0.2"),
             Self::Unknown => f.write_str("unknown"),
         }
     }
@@ -145,6 +150,7 @@ impl ImportClass {
             | Self::Agents
             | Self::WasiInert
             | Self::Sockets
+            | Self::OtherWasi
             | Self::Unknown => &[],
         }
     }
@@ -152,7 +158,8 @@ impl ImportClass {
 
 impl ImportInfo {
     /// Its name without the version.
-    pub(crate) fn name(&self) -> &str {
+    #[must_use]
+    pub fn name(&self) -> &str {
         split_version(&self.interface).0
     }
 }
@@ -280,18 +287,29 @@ fn classify(name: &str) -> ImportClass {
                 .map_or(ImportClass::Unknown, ImportClass::Capability),
         };
     }
-    if !version.is_some_and(|version| version.starts_with("0.2.")) {
-        return ImportClass::Unknown;
+    if !version.is_some_and(|version| version.starts_with("0.2.") && is_release(version)) {
+        return match interface.starts_with("wasi:") {
+            true => ImportClass::OtherWasi,
+            false => ImportClass::Unknown,
+        };
+    }
+    match GivenInterface::named(interface) {
+        Some(given) if given.is_of_files() => return ImportClass::WasiFiles,
+        Some(_) => return ImportClass::WasiInert,
+        None => {}
     }
     match interface.split_once('/') {
-        Some(("wasi:cli" | "wasi:io" | "wasi:clocks" | "wasi:random", _)) => ImportClass::WasiInert,
-        Some(("wasi:filesystem", _)) => ImportClass::WasiFiles,
         Some(("wasi:http", "types" | "outgoing-handler")) => {
             ImportClass::Capability(Capability::Http)
         }
         Some(("wasi:sockets", _)) => ImportClass::Sockets,
         Some(_) | None => ImportClass::Unknown,
     }
+}
+
+/// True for a version that is no preview of another one: nothing is compatible with those.
+fn is_release(version: &str) -> bool {
+    version.split('+').next().is_some_and(|release| !release.contains('-'))
 }
 
 fn split_version(name: &str) -> (&str, Option<&str>) {
@@ -304,7 +322,7 @@ fn split_version(name: &str) -> (&str, Option<&str>) {
 /// True if a version of our package fits this host's: below 1.0 the second number must agree.
 fn is_compatible(version: Option<&str>) -> bool {
     let head = |version: &str| version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
-    version.is_some_and(|version| head(version) == head(HOST_VERSION))
+    version.is_some_and(|version| is_release(version) && head(version) == head(HOST_VERSION))
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
 pub use egress::{HostClient, PostError, RequestLine, RequestLineError};
 pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
-pub use files::is_own_file;
+pub use files::{DATA_DIR, is_own_file};
 pub use guest::AgentGrants;
 pub use heap::give_back_memory;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};

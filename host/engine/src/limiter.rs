@@ -10,7 +10,8 @@ use crate::failure::Violation;
 use crate::guest_memory::{CallMemory, NoMemory};
 
 /// Counts for one store. A request beyond a limit ends the guest with a typed reason; a failed
-/// `memory.grow` would leave that to the guest, most of which answer with an anonymous trap.
+/// `memory.grow` would leave that to the guest, most of which answer with an anonymous trap. One
+/// beyond the maximum that a memory or table states itself fails, as WebAssembly says.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     memory_bytes: u64,
@@ -51,7 +52,15 @@ impl Limiter {
 }
 
 impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
+        if is_beyond_own(desired, maximum, self.memory_bytes_max) {
+            return Ok(false);
+        }
         let grown = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
         if grown > self.memory_bytes_max {
             return Err(self.beyond_memory());
@@ -65,11 +74,19 @@ impl ResourceLimiter for Limiter {
     }
 
     fn memory_grow_failed(&mut self, _: Error) -> Result<()> {
-        // More than the memory's own maximum or a slot of the pool.
+        // More than a slot of the pool.
         Err(self.beyond_memory())
     }
 
-    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> Result<bool> {
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> Result<bool> {
+        if is_beyond_own(desired, maximum, self.table_elements_max) {
+            return Ok(false);
+        }
         let grown = self.table_elements.saturating_add(desired.saturating_sub(current) as u64);
         if grown > self.table_elements_max {
             return Err(self.tables());
@@ -93,6 +110,12 @@ impl ResourceLimiter for Limiter {
     fn memories(&self) -> usize {
         MEMORIES_MAX as usize
     }
+}
+
+/// True if a memory or table is to grow beyond a maximum below the limit. Such a one is its own:
+/// that of the format and the size of a slot are not below a limit.
+fn is_beyond_own(desired: usize, maximum: Option<usize>, limit: u64) -> bool {
+    maximum.is_some_and(|maximum| desired > maximum && (maximum as u64) < limit)
 }
 
 #[cfg(test)]
@@ -141,6 +164,22 @@ mod tests {
         let error = limiter.memory_growing(512 << 10, 576 << 10, None).unwrap_err();
         let violation = error.downcast_ref::<Violation>().unwrap();
         assert!(matches!(violation, Violation::Memory { limit_bytes } if *limit_bytes == 1 << 20));
+    }
+
+    #[test]
+    fn growth_beyond_an_own_maximum_fails_and_is_not_counted() {
+        let mut limiter = limiter();
+        let own = Some(512 << 10);
+        assert!(limiter.memory_growing(0, 512 << 10, own).expect("within both"));
+        let grown = limiter.memory_growing(512 << 10, 8 << 20, own).expect("its own maximum");
+        assert!(!grown, "the guest is told");
+        assert!(limiter.memory_growing(0, 512 << 10, None).expect("nothing was counted"));
+        let beyond = limiter.memory_growing(512 << 10, 513 << 10, Some(4 << 30));
+        assert!(beyond.is_err(), "the limit of the policy");
+        assert!(limiter.table_growing(0, 4, Some(4)).expect("within both"));
+        assert!(!limiter.table_growing(4, 5, Some(4)).expect("its own maximum"));
+        assert!(limiter.table_growing(0, 6, None).expect("nothing was counted"));
+        assert!(limiter.table_growing(6, 7, Some(20_000)).is_err(), "the limit of the policy");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Linking: each interface that a component imports and may have, and no other.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use taskrun::ports::planner::ConversationView;
@@ -11,7 +12,7 @@ use crate::bindings::{conversation, interfaces, memory_write};
 use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::files::{ProtectedPaths, Workspace};
+use crate::files::{ProtectedPaths, Workspace, WorkspaceFolder};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::guest_memory::BeginBytes;
@@ -32,14 +33,19 @@ pub(crate) fn link(
     let inspection = loaded.inspect();
     grants::check(inspection, role, &with.agent, &with.grants)?;
     let (workspace, preopens) = folders(engine.protected(), inspection, role, &with)?;
-    let bounds = workspace.as_ref().map(|workspace| {
+    let bounds = workspace.as_ref().map(|_| {
         let folders = with.grants.writable_folders();
-        let bounds = engine.disk().bounds(workspace, folders, with.workspace_limits, &with.limits);
-        Arc::new(bounds)
+        Arc::new(engine.disk().bounds(folders, with.workspace_limits, &with.limits))
     });
     let begin_bytes = begin_bytes(engine, loaded.component(), with.limits.memory_bytes)?;
     let mut linker = Linker::new(engine.wasmtime());
+    let mut added = BTreeSet::new();
     for import in &inspection.imports {
+        // Of an interface in several versions, as of parts that were linked together, there is one
+        // implementation.
+        if import.class == ImportClass::Types || !added.insert(import.name()) {
+            continue;
+        }
         add(&mut linker, import).map_err(|error| LoadError::Internal(format!("{error:#}")))?;
     }
     let pre = linker
@@ -112,10 +118,11 @@ pub(crate) fn folders(
         | ImportClass::WasiFiles
         | ImportClass::WasiInert
         | ImportClass::Sockets
+        | ImportClass::OtherWasi
         | ImportClass::Unknown => false,
     });
     let workspace = match uses_files || !preopens.is_empty() {
-        true => Some(open_workspace(protected, &with.workspace, &preopens)?),
+        true => Some(open_workspace(protected, with, &preopens)?),
         false => None,
     };
     Ok((workspace, preopens))
@@ -125,9 +132,10 @@ pub(crate) fn folders(
 /// is not ours to look into, so no folder with such a file in it is given to that.
 fn open_workspace(
     protected: &ProtectedPaths,
-    root: &Path,
+    with: &AgentGrants,
     preopens: &[Preopen],
 ) -> Result<Workspace, LoadError> {
+    let root = with.workspace.as_path();
     let exposed = |folder: PathBuf, file| LoadError::Exposed { folder, file };
     if let Some(file) = protected.containing(root) {
         return Err(exposed(root.to_owned(), file));
@@ -138,7 +146,9 @@ fn open_workspace(
             return Err(exposed(folder, file));
         }
     }
-    Workspace::open(root, protected.clone())
+    let folder = WorkspaceFolder::new(root, with.workspace_root.as_deref());
+    Workspace::of(folder, protected.clone())
+        .map(|workspace| workspace.anew())
         .map_err(|source| LoadError::Workspace { path: root.to_owned(), source })
 }
 
@@ -148,7 +158,10 @@ type Own = HasSelf<CallState>;
 fn add(linker: &mut Linker<CallState>, import: &ImportInfo) -> wasmtime::Result<()> {
     let name = import.name();
     match import.class {
-        ImportClass::Types | ImportClass::Sockets | ImportClass::Unknown => Ok(()),
+        ImportClass::Types
+        | ImportClass::Sockets
+        | ImportClass::OtherWasi
+        | ImportClass::Unknown => Ok(()),
         ImportClass::Always | ImportClass::Agents => add_ours(linker, name),
         ImportClass::WasiFiles | ImportClass::WasiInert => wasi::add_given(linker, name),
         ImportClass::Capability(_) if name.starts_with("wasi:http/") => {

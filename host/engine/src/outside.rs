@@ -274,7 +274,7 @@ fn fault_of_exchange(refusal: &egress::Refusal) -> HttpFault {
         },
         Refusal::Invalid(reason) => HttpFault::Invalid(reason.clone()),
         Refusal::Unreachable(reason) => HttpFault::Unreachable(reason.clone()),
-        Refusal::Timeout => HttpFault::Timeout,
+        Refusal::Timeout | Refusal::PartTimeout(_) => HttpFault::Timeout,
         Refusal::Limit(bound) => HttpFault::Limit(bound.to_string()),
         Refusal::Other(reason) => HttpFault::Other(reason.clone()),
     }

@@ -19,7 +19,8 @@ pub(crate) const TEXT_BYTES_MAX: usize = 4 << 10;
 /// The reason that a component was not compiled, or not looked at to the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The compiler does not accept it. This version of it never will.
+    /// The compiler does not accept it, or the engine the code that the compiler makes of it. These
+    /// versions of them never will.
     Invalid(String),
     /// It took more time or memory than it may.
     OverLimit {
@@ -87,6 +88,9 @@ pub(crate) fn entry(wanted: Entry, task: Task) -> Entry {
     hasher.update(wanted.compatibility.as_bytes());
     hasher.update(&task.cpu_seconds_max().to_le_bytes());
     hasher.update(&task.memory_bytes_max().to_le_bytes());
+    for bound in crate::config::pool_bounds() {
+        hasher.update(&bound.to_le_bytes());
+    }
     Entry { component: wanted.component, compatibility: hasher.finalize() }
 }
 

@@ -10,8 +10,8 @@ mod types;
 use std::ops::Range;
 
 use wasmparser::{
-    BinaryReader, BinaryReaderError, ComponentInstance, FunctionBody, Instance, Operator, Parser,
-    Payload,
+    BinaryReader, BinaryReaderError, ComponentInstance, Element, ElementItems, ElementKind,
+    FunctionBody, Instance, Operator, Parser, Payload,
 };
 
 use self::types::TypeCounts;
@@ -41,6 +41,10 @@ const ARGUMENTS_MAX: u64 = 20_000;
 const LINKS_MAX: u64 = 40_000;
 /// Globals, tables, memories, and segments of tables. A Python tool has 880.
 const GLOBALS_MAX: u64 = 10_000;
+/// Elements of passive segments of tables, and two more for each such segment. Each core instance
+/// has a copy of them on the host's heap, of 16 bytes an element, which is counted nowhere else: of
+/// as many instances as a component may have that is 256 KiB. No known toolchain makes any.
+const PASSIVE_ELEMENTS_MAX: u64 = 256;
 /// Segments of memory. StarlingMonkey has 10,000.
 const SEGMENTS_MAX: u64 = 50_000;
 /// Bytes of one function. A Python tool has one of 427 KB.
@@ -66,6 +70,7 @@ struct Shape {
     arguments: u64,
     links: u64,
     globals: u64,
+    passive_elements: u64,
     segments: u64,
     carried: u64,
 }
@@ -89,6 +94,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         shape.count_types(&payload, bytes)?;
         shape.count_arguments(&payload)?;
         shape.count(&payload)?;
+        shape.count_passive_elements(&payload)?;
     }
     Ok(())
 }
@@ -126,6 +132,23 @@ impl Shape {
                     ComponentInstance::FromExports(exports) => count(exports.len())?,
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn count_passive_elements(&mut self, payload: &Payload<'_>) -> Result<(), LoadError> {
+        let Payload::ElementSection(segments) = payload else { return Ok(()) };
+        for segment in segments.clone() {
+            let Element { kind, items, .. } = segment.map_err(unreadable)?;
+            if !matches!(kind, ElementKind::Passive) {
+                continue;
+            }
+            let elements = match items {
+                ElementItems::Functions(functions) => functions.count(),
+                ElementItems::Expressions(_, expressions) => expressions.count(),
+            };
+            let (more, what) = (u64::from(elements) + 2, "elements of passive segments");
+            add(&mut self.passive_elements, more, what, PASSIVE_ELEMENTS_MAX)?;
         }
         Ok(())
     }

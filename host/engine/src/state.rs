@@ -13,8 +13,8 @@ use wasmtime::component::ResourceTable;
 use crate::call::put_off;
 use crate::course::Course;
 use crate::failure::{RESOURCES_MAX, Violation};
-use crate::files::FileThreads;
 use crate::files::disk::Writes;
+use crate::files::{FileThreads, Workspace};
 use crate::guest::{Guest, Mode};
 use crate::guest_memory::CallMemory;
 use crate::limiter::Limiter;
@@ -41,6 +41,8 @@ pub(crate) struct CallState {
     /// Answers of models that are not dropped yet, in the order of their questions: each by its
     /// number in the table.
     pub(crate) open_streams: Vec<u32>,
+    /// The workspace, which the call opens for itself when it first uses a file.
+    pub(crate) workspace: Option<Workspace>,
     /// Files and folders that are open through WASI.
     pub(crate) files: WasiFiles,
     /// Directories that are read through WASI.
@@ -69,6 +71,7 @@ impl CallState {
         table.set_max_capacity(RESOURCES_MAX);
         Self {
             limiter: Limiter::new(&guest.limits, memory),
+            workspace: guest.workspace.as_ref().map(Workspace::anew),
             guest,
             scope,
             mode,
@@ -201,8 +204,10 @@ impl CallState {
 
     /// The growth of the workspace that the call may still cause, if it has one.
     pub(crate) fn writes(&mut self) -> Option<Arc<Writes>> {
-        if self.writes.is_none() {
-            self.writes = self.guest.bounds.as_ref().map(|bounds| Arc::new(bounds.for_call()));
+        if self.writes.is_none()
+            && let (Some(bounds), Some(workspace)) = (&self.guest.bounds, &self.workspace)
+        {
+            self.writes = Some(Arc::new(bounds.for_call(workspace)));
         }
         self.writes.clone()
     }

@@ -2,9 +2,9 @@
 //! component under limits, or looks at it, and ends.
 //!
 //! It reads eight bytes, of which the last says what to do ([`Task`]) and the others are the
-//! component's length, the least first, limits itself and writes [`HELLO`], by which the host knows
-//! it for a worker. Then it reads the component; what it reads from then on says nothing, but that
-//! its end says that the host is gone.
+//! component's length, the least first, limits itself and writes [`hello`], by which the host knows
+//! it for a worker of its own version. Then it reads the component; what it reads from then on says
+//! nothing, but that its end says that the host is gone.
 
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +14,7 @@ use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use wasmtime::Engine;
 
 use crate::call::panic_message;
+use crate::config::ENGINE_VERSION;
 use crate::inspect::outline::outline;
 use crate::machine_memory::compile_memory_max;
 
@@ -45,8 +46,12 @@ const OPEN_FILES_MAX: u64 = 32;
 /// Largest component that it reads; the host has a bound of its own below that.
 const COMPONENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The first that a worker writes, with the version of what it reads and writes.
-pub(crate) const HELLO: [u8; 26] = *b"taskrun compile worker, 1\n";
+/// The beginning of the line that a worker writes first, whichever version it is of.
+pub(crate) const HELLO_BEGINNING: &str = "taskrun compile worker, ";
+/// The code by which a worker answers. Where it differs, the answer may have another form, or be
+/// native code for other settings.
+const ANSWERERS: [&str; 3] =
+    [include_str!("worker.rs"), include_str!("config.rs"), include_str!("inspect/outline.rs")];
 /// The variable of the environment that a worker is started with.
 pub(crate) const WORKER_VARIABLE: &str = "TASKRUN_COMPILE_WORKER";
 
@@ -56,6 +61,16 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const INVALID: u8 = 1;
 /// First byte of an answer that is the words with which the compiler panicked.
 pub(crate) const PANICKED: u8 = 2;
+
+/// The line that a worker of this version writes first.
+pub(crate) fn hello() -> String {
+    let mut answerers = blake3::Hasher::new();
+    for source in ANSWERERS {
+        answerers.update(source.as_bytes());
+    }
+    let answerers = answerers.finalize().to_hex();
+    format!("{HELLO_BEGINNING}{ENGINE_VERSION}, {}\n", &answerers[..16])
+}
 
 /// The work that a worker does with a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -150,7 +165,7 @@ fn answer() -> io::Result<Vec<u8>> {
     let (task, length) = Task::read(header)?;
     limit_self(task, length);
     // The host takes a signal for one of these limits from now on.
-    io::stdout().write_all(&HELLO).and_then(|()| io::stdout().flush())?;
+    io::stdout().write_all(hello().as_bytes()).and_then(|()| io::stdout().flush())?;
     let component = component(length)?;
     end_with_the_host()?;
     let (status, body) = match task {

@@ -4,24 +4,22 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use taskrun_engine::{
-    Cache, CompileWorker, Engine, EngineOptions, LoadError, compile_worker_main,
+    Cache, CompileWorker, ENGINE_VERSION, Engine, EngineOptions, LoadError, compile_worker_main,
     guest_memory_default,
 };
 
 /// Longest wait for something that happens at once; far shorter than [`slow`] takes to compile.
 const DEADLINE_SECONDS: i64 = 30;
-/// The first that a worker says.
-const HELLO: &[u8] = b"taskrun compile worker, 1\n";
 
 fn main() -> ExitCode {
     let mut args = std::env::args();
@@ -33,10 +31,8 @@ fn main() -> ExitCode {
             return compile_worker_main();
         }
         Some("silent") => return ExitCode::FAILURE,
-        Some("talks") => return talks(),
         Some("killed") => return killed(),
-        Some("starved") => return starved(),
-        Some("panics") => return panics(),
+        Some("says") => return says(&args.next().unwrap(), &args.next().unwrap()),
         Some("unshared-worker") => {
             without_shared_threads();
             return compile_worker_main();
@@ -53,7 +49,9 @@ fn main() -> ExitCode {
     runtime.block_on(compiles_elsewhere(program.clone()));
     runtime.block_on(a_worker_that_fails_fails_the_load(program.clone()));
     runtime.block_on(a_program_that_is_no_worker_says_nothing_of_a_component(program.clone()));
+    runtime.block_on(a_worker_of_another_version_says_nothing_of_a_component(program.clone()));
     runtime.block_on(a_failure_is_told_again_at_once(program.clone()));
+    runtime.block_on(what_the_pool_has_no_room_for_is_compiled_once(program.clone()));
     runtime.block_on(compiling_needs_no_threads_that_a_process_shares(program.clone()));
     runtime.block_on(what_costs_too_much_starts_no_worker());
     runtime.block_on(a_worker_sees_what_is_seen_without_one(program.clone()));
@@ -128,7 +126,8 @@ async fn a_worker_that_fails_fails_the_load(program: PathBuf) {
     let error = engine(program.clone(), &["killed"], None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::NoAnswer { .. }), "{error}");
     assert!(error.to_string().contains("SIGKILL"), "{error}");
-    let error = engine(program, &["talks"], None).load(component()).await.unwrap_err();
+    let hello = hello(&program);
+    let error = engine(program, &["says", &hello, "on"], None).load(component()).await.unwrap_err();
     assert!(matches!(error, LoadError::CompileLimit), "{error}");
     assert!(error.is_of_component(), "it would be so each time");
     let error = engine_without_worker(None).load(component()).await.unwrap_err();
@@ -158,6 +157,34 @@ async fn a_program_that_is_no_worker_says_nothing_of_a_component(program: PathBu
     assert!(mended.is_ok(), "{mended:?}");
 }
 
+async fn a_worker_of_another_version_says_nothing_of_a_component(program: PathBuf) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let native = dir.path().join("native");
+    let cache = || Some(Cache::open(&native).expect("a folder"));
+    let hello = hello(&program);
+    let other_engine = hello.replace(ENGINE_VERSION, "wasmtime 48.0.9");
+    assert_ne!(other_engine, hello);
+    // Another engine, other code of ours, and a version that said less.
+    let (of_ours, _) = hello.rsplit_once(' ').expect("words");
+    let others = [
+        other_engine,
+        format!("{of_ours} 0123456789abcdef"),
+        "taskrun compile worker, 1".to_owned(),
+    ];
+    for other in &others {
+        for answer in ["panics", "aborts", "on"] {
+            let worker = engine(program.clone(), &["says", other, answer], cache());
+            let refused = worker.load(component()).await.expect_err("it is another version");
+            assert!(!refused.is_of_component(), "{refused}");
+            let LoadError::Worker { source } = refused else { panic!("{other}: {refused}") };
+            assert!(source.to_string().contains("of another version"), "{source}");
+        }
+    }
+    // Nothing of that is remembered.
+    let mended = engine(program, &["worker"], cache()).load(component()).await;
+    assert!(mended.is_ok(), "{mended:?}");
+}
+
 async fn a_failure_is_told_again_at_once(program: PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let native = dir.path().join("native");
@@ -168,7 +195,9 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     let again = engine_without_worker(cache()).load(ill_typed()).await.unwrap_err();
     assert_eq!(again.to_string(), first.to_string());
 
-    let starved = engine(program.clone(), &["starved"], cache()).load(component()).await;
+    let hello = hello(&program);
+    let starved = engine(program.clone(), &["says", &hello, "aborts"], cache());
+    let starved = starved.load(component()).await;
     assert!(matches!(starved, Err(LoadError::CompileLimit)), "{starved:?}");
     let again = engine_without_worker(cache()).load(component()).await;
     assert!(matches!(again, Err(LoadError::CompileRefused { .. })), "{again:?}");
@@ -176,7 +205,8 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     std::fs::write(&path, wat::parse_str("(component (core module (memory 3)))").expect("text"))
         .expect("written");
     engine(program.clone(), &["worker"], cache()).examine_file(&path).await.unwrap();
-    for worker in [engine(program.clone(), &["panics"], cache()), engine_without_worker(cache())] {
+    let panics = engine(program.clone(), &["says", &hello, "panics"], cache());
+    for worker in [panics, engine_without_worker(cache())] {
         let panicked = worker.load_file(&path).await;
         assert!(matches!(panicked, Err(LoadError::CompilerPanicked { .. })), "{panicked:?}");
     }
@@ -184,6 +214,29 @@ async fn a_failure_is_told_again_at_once(program: PathBuf) {
     let other = wat::parse_str("(component (core module (memory 2)))").unwrap();
     engine(program.clone(), &["silent"], cache()).load(other.clone()).await.unwrap_err();
     engine(program, &["worker"], cache()).load(other).await.unwrap();
+}
+
+/// It is found out when the native code is taken, after the compiler has accepted the component.
+async fn what_the_pool_has_no_room_for_is_compiled_once(program: PathBuf) {
+    let tables = "(table 1 funcref)".repeat(9);
+    let text = format!("(component (core module $m {tables}) (core instance (instantiate $m)))");
+    let bytes = wat::parse_str(text).expect("the text is right");
+    let dir = tempfile::tempdir().expect("a folder");
+    let here = EngineOptions { instances: Some(2), ..EngineOptions::default() };
+    for (name, worker) in [("elsewhere", Some(program)), ("here", None)] {
+        let cache = || Some(Cache::open(&dir.path().join(name)).expect("a folder"));
+        let first = match worker {
+            Some(program) => engine(program, &["worker"], cache()),
+            None => Engine::new(EngineOptions { cache: cache(), ..here.clone() }).expect("options"),
+        };
+        let first = first.load(bytes.clone()).await.expect_err("a component has eight");
+        assert!(matches!(first, LoadError::TooMuch { .. }), "{name}: {first}");
+        // One that compiled it again would start its worker.
+        let again = engine_without_worker(cache()).load(bytes.clone()).await;
+        let again = again.expect_err("a component has eight");
+        assert!(matches!(again, LoadError::TooMuch { .. }), "{name}: {again}");
+        assert_eq!(again.to_string(), first.to_string());
+    }
 }
 
 async fn compiling_needs_no_threads_that_a_process_shares(program: PathBuf) {
@@ -279,28 +332,44 @@ fn killed() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A worker that aborts, as one does that gets no more memory.
-fn starved() -> ExitCode {
+/// A worker that says this first, and then answers as it is told: it aborts, as one does that gets no
+/// more memory, its compiler panics, or its answer goes on until its reader ends it.
+fn says(hello: &str, then: &str) -> ExitCode {
     let mut answer = std::io::stdout();
-    answer.write_all(HELLO).and_then(|()| answer.flush()).expect("its host reads it");
-    std::process::abort()
-}
-
-/// A worker with an answer that has no end; its reader ends it.
-fn talks() -> ExitCode {
-    let piece = [0; 1 << 16];
-    let mut answer = std::io::stdout();
-    answer.write_all(HELLO).expect("its host reads it");
-    while answer.write_all(&piece).is_ok() {}
+    writeln!(answer, "{hello}").and_then(|()| answer.flush()).expect("its host reads it");
+    match then {
+        "aborts" => std::process::abort(),
+        "panics" => {
+            // A host that does not wait for it has closed the pipe.
+            answer.write_all(b"\x02not expected").and_then(|()| answer.flush()).ok();
+        }
+        _ => {
+            let piece = [0; 1 << 16];
+            while answer.write_all(&piece).is_ok() {}
+        }
+    }
     ExitCode::SUCCESS
 }
 
-/// A worker whose compiler panics.
-fn panics() -> ExitCode {
-    let mut answer = std::io::stdout();
-    let said = [HELLO, b"\x02not expected"].concat();
-    answer.write_all(&said).and_then(|()| answer.flush()).expect("its host reads it");
-    ExitCode::SUCCESS
+/// The first line that a worker of this program says, without its end.
+fn hello(program: &Path) -> String {
+    let (mut worker, stdin, stdout) = started_worker(program);
+    let mut said = String::new();
+    BufReader::new(stdout).read_line(&mut said).expect("it says what it is");
+    drop(stdin);
+    worker.wait().expect("it ends");
+    said.strip_suffix('\n').expect("a line").to_owned()
+}
+
+/// A worker that waits for a component of eight bytes, which does not come.
+fn started_worker(program: &Path) -> (Child, ChildStdin, ChildStdout) {
+    let mut worker = Command::new(program);
+    worker.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = worker.spawn().expect("it starts");
+    let (stdin, stdout) = (worker.stdin.take(), worker.stdout.take());
+    let (mut stdin, stdout) = (stdin.expect("a pipe"), stdout.expect("a pipe"));
+    stdin.write_all(&8_u64.to_le_bytes()).and_then(|()| stdin.flush()).expect("it reads");
+    (worker, stdin, stdout)
 }
 
 /// A host that compiles something slow; its worker notes itself in `pipe`.
@@ -321,15 +390,8 @@ fn host(program: PathBuf, pipe: String) -> ExitCode {
 
 /// One that the system killed would say nothing of the component, and be tried again.
 fn a_worker_takes_no_more_than_a_part_of_the_memory(program: &Path) {
-    let mut worker = Command::new(program);
-    worker.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut worker = worker.spawn().expect("it starts");
-    let (stdin, stdout) = (worker.stdin.take(), worker.stdout.take());
-    let (mut stdin, mut stdout) = (stdin.expect("a pipe"), stdout.expect("a pipe"));
-    // A component of eight bytes, which does not come.
-    stdin.write_all(&8_u64.to_le_bytes()).and_then(|()| stdin.flush()).expect("it reads");
-    let mut said = [0; HELLO.len()];
-    stdout.read_exact(&mut said).expect("it says what it is");
+    let (mut worker, stdin, stdout) = started_worker(program);
+    BufReader::new(stdout).read_line(&mut String::new()).expect("it says what it is");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", worker.id()));
     drop(stdin);
     worker.wait().expect("it ends");

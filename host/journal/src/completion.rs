@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::media::MediaBytes;
+use crate::media::{MEDIA_WEIGHT, MediaBytes};
 use crate::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 use crate::tool::ToolSpec;
 
@@ -29,6 +29,36 @@ pub struct CompletionRequest {
     /// The bytes of its images. They are nowhere kept with it.
     #[serde(skip)]
     pub media: MediaBytes,
+    /// The most tokens that the budget of its run leaves for the answer; `None` is no bound. It is
+    /// the host's, and no part of what is asked: the same question has the same answer on record.
+    #[serde(skip)]
+    pub tokens_left: Option<u32>,
+}
+
+impl CompletionRequest {
+    /// Bytes of what a model is to read for it; an image has those that it weighs in a conversation.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let tool =
+            |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.input_schema.len();
+        let messages = self.messages.iter().map(Message::bytes).sum::<usize>();
+        (messages + self.tools.iter().map(tool).sum::<usize>()) as u64
+    }
+
+    /// The bytes that every provider counts: those of [`Self::bytes`] without reasoning of before,
+    /// which many drop or are not sent, and without images, of which a small one costs next to
+    /// nothing.
+    #[must_use]
+    pub fn least_bytes(&self) -> u64 {
+        let parts = self.messages.iter().flat_map(|message| message.parts.iter());
+        let unsure = parts.map(|part| match part {
+            Part::Thinking(block) => block.bytes(),
+            Part::Media(_) => MEDIA_WEIGHT,
+            Part::ToolAnswer(answer) => answer.media.len() * MEDIA_WEIGHT,
+            Part::Text(_) | Part::ToolUse(_) | Part::Json(_) => 0,
+        });
+        self.bytes().saturating_sub(unsure.sum::<usize>() as u64)
+    }
 }
 
 /// The calls that a model is to make.
@@ -167,7 +197,13 @@ pub enum ModelError {
     RateLimited {
         /// The time to wait, if it said one.
         retry_after_ms: Option<u64>,
+        /// Its words about it, which are for operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
     },
+    /// The provider's account has no quota left, and a wait changes nothing.
+    #[error("the provider's account has no quota left: {0}")]
+    NoQuota(String),
     /// The provider fails.
     #[error("the provider is unavailable: {0}")]
     Unavailable(String),
@@ -179,6 +215,9 @@ pub enum ModelError {
     Overloaded {
         /// When to come again, if it said so.
         retry_after_ms: Option<u64>,
+        /// Its words about it, which are for operators.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
     },
     /// Nobody answers at the provider's address.
     #[error("the provider cannot be reached: {0}")]
@@ -219,6 +258,24 @@ pub enum ModelError {
     /// Anything else.
     #[error("{0}")]
     Other(String),
+}
+
+impl ModelError {
+    /// The provider's words about a pause that it wants, which no guest is told.
+    #[must_use]
+    pub fn said(&self) -> Option<&str> {
+        if let Self::RateLimited { said, .. } | Self::Overloaded { said, .. } = self {
+            said.as_deref()
+        } else {
+            None
+        }
+    }
+
+    /// The error for operators, with [`Self::said`].
+    #[must_use]
+    pub fn in_full(&self) -> String {
+        self.said().map_or_else(|| self.to_string(), |said| format!("{self}: {said}"))
+    }
 }
 
 /// An answer being put together from its chunks. Its parts stand in the order in which they came:
@@ -262,6 +319,8 @@ fn append_text(parts: &mut Vec<Part>, more: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media::Media;
+    use crate::message::ToolAnswer;
 
     #[test]
     fn a_reason_to_stop_is_a_word_and_every_other_word_is_kept() {
@@ -282,6 +341,23 @@ mod tests {
         // Journals of earlier versions have it.
         let refusal = CompletionStop::from("refusal".to_owned());
         assert_eq!(refusal, CompletionStop::Other("refusal".to_owned()));
+    }
+
+    #[test]
+    fn words_about_a_pause_are_kept_for_operators_and_earlier_journals_have_none() {
+        let said = Some("status 429: Slow down.".to_owned());
+        let limited = ModelError::RateLimited { retry_after_ms: Some(5), said };
+        let form = serde_json::json!({ "rate_limited": {
+            "retry_after_ms": 5, "said": "status 429: Slow down." } });
+        assert_eq!(serde_json::to_value(&limited).expect("written"), form);
+        assert_eq!(limited.to_string(), "the provider limits the rate of requests");
+        let full = "the provider limits the rate of requests: status 429: Slow down.";
+        assert_eq!(limited.in_full(), full);
+        let before = serde_json::json!({ "overloaded": { "retry_after_ms": null } });
+        let read: ModelError = serde_json::from_value(before.clone()).expect("read");
+        assert_eq!(read, ModelError::Overloaded { retry_after_ms: None, said: None });
+        assert_eq!(serde_json::to_value(&read).expect("written"), before);
+        assert_eq!(read.in_full(), read.to_string());
     }
 
     #[test]
@@ -314,5 +390,36 @@ mod tests {
             Part::ToolUse(call("b")),
         ];
         assert_eq!(parts, expected);
+    }
+
+    #[test]
+    fn reasoning_and_images_are_no_bytes_that_every_provider_counts() {
+        let image = Media { media_type: "image/png".to_owned(), hash: "h".to_owned(), size: 9 };
+        let thought = Thinking { text: "hm".to_owned(), signature: Some("signed".to_owned()) };
+        let answer = ToolAnswer {
+            tool_call_id: "c".to_owned(),
+            content: "1234".to_owned(),
+            is_error: false,
+            media: vec![image.clone()],
+        };
+        let message = |role, parts: Vec<Part>| Message { role, parts: parts.into() };
+        let request = CompletionRequest {
+            model: None,
+            messages: vec![
+                message(Role::User, vec![Part::Text("why?".to_owned()), Part::Media(image)]),
+                message(Role::Assistant, vec![Part::Thinking(thought)]),
+                message(Role::Tool, vec![Part::ToolAnswer(answer)]),
+            ],
+            tools: Vec::new(),
+            tool_choice: ToolChoice::Auto,
+            max_tokens: None,
+            temperature: None,
+            stop_sequences: Vec::new(),
+            response_schema: None,
+            media: MediaBytes::default(),
+            tokens_left: None,
+        };
+        assert_eq!(request.least_bytes(), 9);
+        assert_eq!(request.bytes(), 9 + 8 + 2 * MEDIA_WEIGHT as u64);
     }
 }

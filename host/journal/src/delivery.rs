@@ -41,9 +41,37 @@ pub struct Delivery {
     /// The task of that run, unless it is the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// True if nobody but people could say its texts, at the door or by a policy. A host that took
+    /// those of components, too, did not write this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub vetted: bool,
 }
 
 impl Delivery {
+    /// The task of the run that is told, where people said one. That of a component would stand in
+    /// the conversation as the word of its user.
+    #[must_use]
+    pub fn task(&self) -> Option<&str> {
+        let said = self.prompt.as_deref().map(str::trim).filter(|task| !task.is_empty());
+        said.filter(|_| self.is_of_people())
+    }
+
+    /// The text between its outcome and the one before it, where both come together. That of a
+    /// component, which stands outside of all fences, is passed over unless it is white space.
+    #[must_use]
+    pub fn separator(&self) -> &str {
+        let said = self.strategy.separator().unwrap_or_default();
+        match self.is_of_people() || said.trim().is_empty() {
+            true => said,
+            false => Strategy::SEPARATOR_DEFAULT,
+        }
+    }
+
+    /// True if its texts are those of people: nothing is above a run that they start themselves.
+    fn is_of_people(&self) -> bool {
+        self.vetted || self.above.is_empty()
+    }
+
     /// True if a host may start a run that is told.
     #[must_use]
     pub fn nudges(&self) -> bool {

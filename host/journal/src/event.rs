@@ -62,8 +62,7 @@ pub enum Event {
         child_session_id: String,
         /// Names this execution in logs of others.
         request_id: String,
-        /// The batch run that works on it, if it is an entry of a heartbeat: the host made that
-        /// batch and executes nothing here.
+        /// The batch run that works on it, if it is an entry of a heartbeat: it alone executes it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batch: Option<RunId>,
     },
@@ -117,8 +116,7 @@ pub enum Event {
         /// The provider's name of the model that wrote it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
-        /// True if its text is what the parts since the last message said, joined: who has shown
-        /// those has shown it.
+        /// True if its text is that of the parts since the last message, and shown with them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         streamed: bool,
     },
@@ -224,13 +222,15 @@ pub enum Event {
         /// All that are known of.
         expected_children_total: u32,
     },
-    /// The host answered a question that a plan step put to a model, the controller or memory.
-    /// Should the step run again, it is given this.
+    /// A model, the controller or memory answered a plan step, which is told so if it runs again.
     HostAnswered {
         /// Number of the question in its step, from 0.
         call: u32,
         /// Digest of the question.
         request: String,
+        /// The model that gave no whole answer, by its name in the policy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
         /// The answer.
         answer: Box<HostAnswer>,
     },
@@ -342,6 +342,9 @@ pub enum Event {
         until: Timestamp,
         /// Why it may not before, in words.
         reason: String,
+        /// The provider's words about it, which no other run is told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        said: Option<String>,
         /// Tokens of other answers that were given up with the step.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
@@ -397,11 +400,9 @@ pub enum Event {
         capability: String,
         /// The subject of the decision: a path, a URL, a model's name, a turn.
         subject: String,
-        /// The rule that decided, with its place in the policy; for engines who took something
-        /// away.
+        /// The rule that decided, with its place in the policy; for engines, those that took some.
         rule: String,
-        /// A guest was told that a rule refused something: a step that runs again is told the
-        /// same.
+        /// The refusal that a guest was told: a step that runs again is told the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         told: Option<String>,
         /// The decision of the engines.
@@ -452,8 +453,7 @@ pub enum Event {
         /// Child results to expect, where the planner said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_children: Option<u32>,
-        /// The calls under which calls that were decided on belong in displays, each by the id of
-        /// the one beneath it.
+        /// In displays, the call above one that was decided on, by the id of the latter.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         parents: BTreeMap<String, String>,
         /// The time that the run has been running so far.

@@ -223,6 +223,10 @@ pub struct ToolAnswer {
     pub media: Vec<Media>,
 }
 
+/// The beginning of the line in an error's text in which the host says what may be called:
+/// qualified names, with `, ` between them. A model is given each of them as it knows it.
+pub const AVAILABLE_TOOLS: &str = "available are: ";
+
 /// An error with its causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolError {

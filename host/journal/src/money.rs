@@ -90,6 +90,19 @@ impl Price {
             Err(_) => Usage { cost_microusd: u64::MAX, cost_rounding: 0, ..usage },
         }
     }
+
+    /// The tokens that may be written for so much money, after a question of so many was read at
+    /// the least that these may cost; `None` if any number may.
+    #[must_use]
+    pub fn affords(self, cost_microusd: u64, question: u64) -> Option<u64> {
+        let least = self.prompt.min(self.cached).min(self.cache_write);
+        let money = u128::from(cost_microusd) * u128::from(MICROUSD);
+        let rest = money.saturating_sub(u128::from(question) * u128::from(least));
+        match rest.checked_div(u128::from(self.completion)) {
+            Some(tokens) => Some(u64::try_from(tokens).unwrap_or(u64::MAX)),
+            None => (rest == 0).then_some(0),
+        }
+    }
 }
 
 /// The sum of two costs, each rounded up to whole millionths with what that added: rounded up once,
@@ -155,6 +168,26 @@ mod tests {
         }
         let dear = Price::new(u64::MAX, u64::MAX);
         assert_eq!(dear.applied(used(u64::MAX, u64::MAX)).cost_microusd, u64::MAX);
+    }
+
+    #[test]
+    fn m_50_money_pays_for_so_many_tokens_after_the_question() {
+        let price = Price { cached: 100_000, ..Price::new(1_000_000, 5_000_000) };
+        // The question costs at least a tenth of a millionth for each token.
+        for (money, question, tokens) in [
+            (0, 0, Some(0)),
+            (4, 0, Some(0)),
+            (5, 0, Some(1)),
+            (14, 0, Some(2)),
+            (14, 40, Some(2)),
+            (14, 50, Some(1)),
+            (14, 1_000, Some(0)),
+        ] {
+            assert_eq!(price.affords(money, question), tokens, "{money} {question}");
+        }
+        let free = Price::new(1_000_000, 0);
+        assert_eq!((free.affords(10, 9), free.affords(10, 10)), (None, Some(0)));
+        assert_eq!(Price::new(0, 1).affords(u64::MAX, 0), Some(u64::MAX));
     }
 
     #[test]

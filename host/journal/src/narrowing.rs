@@ -93,6 +93,14 @@ impl Narrowing {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The same without the bounds of what the run spends: its functions, rules and tags, the times
+    /// of its calls, and its pauses.
+    #[must_use]
+    pub fn rights(&self) -> Self {
+        let Self { tools, deny, only_tags, deny_tags, timeouts, no_pause, .. } = self.clone();
+        Self { tools, deny, only_tags, deny_tags, timeouts, no_pause, ..Self::default() }
+    }
 }
 
 /// Prints it in one line: `only workspace/read; deny "http: *"; turns=3`.

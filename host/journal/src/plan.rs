@@ -22,6 +22,22 @@ pub enum TerminationReason {
     CostCap,
 }
 
+impl TerminationReason {
+    /// The limit that was met, in words; `bound` is its number, and whose it is.
+    #[must_use]
+    pub(crate) fn exceeded(self, bound: Option<&str>) -> String {
+        let met = match self {
+            Self::TimeBudget => "time budget exceeded",
+            Self::ToolCap => "tool call cap exceeded",
+            Self::FailureCap => "consecutive failed tool call cap exceeded",
+            Self::TurnCap => "turn cap exceeded",
+            Self::TokenCap => "token budget exceeded",
+            Self::CostCap => "cost budget exceeded",
+        };
+        bound.map_or_else(|| met.to_owned(), |bound| format!("{met}: {bound}"))
+    }
+}
+
 /// The host's demand for a last answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Termination {

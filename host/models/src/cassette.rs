@@ -11,11 +11,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
+
+use crate::regular_file::open_regular;
 
 /// Most bytes of a line: a conversation and an answer, each as large as they may be.
 pub(crate) const CASSETTE_LINE_BYTES_MAX: usize = 64 << 20;
@@ -73,19 +77,20 @@ pub enum CassetteError {
     },
 }
 
-/// Reads a cassette.
+/// Reads a cassette. An entry that was cut off, by a full disk or the death of its host, is passed
+/// over: those before it and behind it are whole.
 ///
 /// # Errors
 /// [`CassetteError`].
 pub(crate) fn load(path: &Path) -> Result<Vec<Entry>, CassetteError> {
     let unusable = |source| CassetteError::File { path: path.to_owned(), source };
     let too_large = |limit: String| CassetteError::TooLarge { path: path.to_owned(), limit };
-    let file = File::open(path).map_err(unusable)?;
+    let file = open_regular(OpenOptions::new().read(true), path).map_err(unusable)?;
     let mut lines = BufReader::new(file.take(CASSETTE_BYTES_MAX + 1));
-    let (mut entries, mut bytes, mut text, mut number) = (Vec::new(), 0_u64, String::new(), 0);
+    let (mut entries, mut bytes, mut text, mut number) = (Vec::new(), 0_u64, Vec::new(), 0);
     loop {
         text.clear();
-        let read = lines.read_line(&mut text).map_err(unusable)?;
+        let read = lines.read_until(b'\n', &mut text).map_err(unusable)?;
         if read == 0 {
             break;
         }
@@ -94,8 +99,8 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Entry>, CassetteError> {
         if bytes > CASSETTE_BYTES_MAX {
             return Err(too_large(format!("{CASSETTE_BYTES_MAX} bytes")));
         }
-        let line = text.trim();
-        if line.is_empty() || line.starts_with('#') {
+        let line = text.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
         if line.len() > CASSETTE_LINE_BYTES_MAX {
@@ -104,17 +109,28 @@ pub(crate) fn load(path: &Path) -> Result<Vec<Entry>, CassetteError> {
         if entries.len() == CASSETTE_ENTRIES_MAX {
             return Err(too_large(format!("{CASSETTE_ENTRIES_MAX} entries")));
         }
-        let entry = serde_json::from_str(line).map_err(|error| CassetteError::Line {
-            path: path.to_owned(),
-            line: number,
-            detail: error.to_string(),
-        })?;
-        entries.push(entry);
+        match serde_json::from_slice(line) {
+            Ok(entry) => entries.push(entry),
+            Err(_) if is_fragment(line) => {
+                let path = path.display();
+                tracing::warn!(%path, line = number, "an entry that was cut off is passed over");
+            }
+            Err(error) => {
+                let (path, detail) = (path.to_owned(), error.to_string());
+                return Err(CassetteError::Line { path, line: number, detail });
+            }
+        }
     }
     if entries.is_empty() {
         return Err(CassetteError::Empty { path: path.to_owned() });
     }
     Ok(entries)
+}
+
+/// True for the beginning of an object without its end.
+fn is_fragment(line: &[u8]) -> bool {
+    let parsed: Result<IgnoredAny, _> = serde_json::from_slice(line);
+    line.starts_with(b"{") && parsed.is_err_and(|error| error.is_eof())
 }
 
 /// A cassette that is written.
@@ -160,15 +176,24 @@ impl Writer {
         if file.is_none() {
             *file = Some(opened(&self.path)?);
         }
-        file.as_mut().map_or(Ok(()), |file| file.write_all(&line))
+        let Some(file) = file.as_mut() else { return Ok(()) };
+        if !ends_with_line(file)? {
+            line.insert(0, b'\n');
+        }
+        file.write_all(&line)
     }
 }
 
 /// A cassette opened for entries at its end; made, for its owner alone, where there is none.
 fn opened(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    open_regular(OpenOptions::new().read(true).append(true).create(true).mode(0o600), path)
+}
+
+/// True if the next entry has a line of its own: an entry that was cut off, of this host or of
+/// another one, would spoil it.
+fn ends_with_line(file: &File) -> std::io::Result<bool> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok(true) };
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, last)?;
+    Ok(byte == *b"\n")
 }

@@ -29,7 +29,8 @@ impl Model for Echo {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
         let asked = request.messages.iter().rev().find(|message| message.role == Role::User);
         let text = asked.map(Message::joined_text).unwrap_or_default();
-        let cap = request.max_tokens.map_or(usize::MAX, |max| max as usize);
+        let cap = [request.max_tokens, request.tokens_left].into_iter().flatten().min();
+        let cap = cap.map_or(usize::MAX, |max| max as usize);
         let words: Vec<String> =
             text.split_inclusive(char::is_whitespace).map(str::to_owned).collect();
         let reason =
@@ -70,6 +71,7 @@ mod tests {
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),
+            tokens_left: None,
         }
     }
 

@@ -43,7 +43,7 @@ impl Model for Faulty {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
         match self.fault(self.asked.fetch_add(1, Ordering::Relaxed)) {
             Fault::None => self.model.stream(request).await,
-            Fault::RateLimited => Err(ModelError::RateLimited { retry_after_ms: None }),
+            Fault::RateLimited => Err(ModelError::RateLimited { retry_after_ms: None, said: None }),
             Fault::ServerError => Err(ModelError::Unavailable("status 500".to_owned())),
             Fault::Timeout => Err(ModelError::Timeout),
             Fault::Cut => Ok(cut(self.model.stream(request).await?)),
@@ -82,6 +82,7 @@ mod tests {
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),
+            tokens_left: None,
         }
     }
 

@@ -1,11 +1,14 @@
 //! Keys of providers, and secrets of webhooks: read from where the policy says, and never shown.
 
 use std::fmt;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use taskrun_policy::KeySource;
+
+use crate::regular_file::open_regular;
 
 /// Most bytes of a key. Tokens of some providers are signed statements of a few thousand.
 const KEY_BYTES_MAX: u64 = 16 << 10;
@@ -58,7 +61,8 @@ impl Secret {
         let text = match source {
             KeySource::File(path) => {
                 let unreadable = |source| KeyError::Read { path: path.clone(), source };
-                let file = std::fs::File::open(path).map_err(unreadable)?;
+                let file = open_regular(OpenOptions::new().read(true), path);
+                let file = file.map_err(unreadable)?;
                 let meta = file.metadata().map_err(unreadable)?;
                 if let Some(what) = open_to_others(meta.uid(), meta.gid(), meta.mode()) {
                     return Err(KeyError::Open { path: path.clone(), what });

@@ -10,6 +10,7 @@ mod echo;
 mod faulty;
 mod key;
 mod record;
+mod regular_file;
 mod remote;
 mod replay;
 mod scripted;

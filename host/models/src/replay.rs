@@ -153,6 +153,7 @@ fn key(request: &CompletionRequest, strict: bool) -> String {
             stop_sequences,
             response_schema,
             media: _,
+            tokens_left: _,
         } = request;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let mut all = vec![json!([
@@ -204,6 +205,7 @@ mod tests {
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),
+            tokens_left: None,
         }
     }
 

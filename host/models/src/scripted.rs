@@ -14,6 +14,7 @@
 //! is the number of messages of role `assistant` in the request: so each caller has a place of
 //! its own in the script, and a repeated request gets the same answer.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -22,6 +23,8 @@ use serde::Deserialize;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Part, Role};
+
+use crate::regular_file::open_regular;
 
 /// Most bytes of a line; an answer with a large document in it fits.
 pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
@@ -90,7 +93,8 @@ impl ScriptedModel {
     /// # Errors
     /// [`ScriptError`].
     pub(crate) fn load(path: &Path, strict: bool, name: Option<&str>) -> Result<Self, ScriptError> {
-        let text = std::fs::read_to_string(path)
+        let text = open_regular(OpenOptions::new().read(true), path)
+            .and_then(std::io::read_to_string)
             .map_err(|source| ScriptError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path, strict, name)
     }
@@ -206,6 +210,7 @@ mod tests {
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),
+            tokens_left: None,
         }
     }
 

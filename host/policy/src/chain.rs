@@ -258,6 +258,24 @@ impl CallRules {
         self.decisions(used).find_map(denial).map_or(Ok(()), Err)
     }
 
+    /// The refusal of a use by a rule that denies it, for what a policy grants otherwise than by a
+    /// rule: a layer that has none about it lets it pass. One that is not known does not.
+    #[must_use]
+    pub fn stated_denial(&self, used: &Use<'_>) -> Option<Denial> {
+        self.decisions(used).filter(|(_, outcome)| !outcome.is_unlisted()).find_map(denial)
+    }
+
+    /// The refusal of every use of a capability at once; `None` where no rule denies all of it.
+    #[must_use]
+    pub fn denial_of_all(&self, capability: Capability) -> Option<Denial> {
+        let links = self.links().map(|link| (&link.layer, link.grants()));
+        let mut layers = std::iter::once((&RuleLayer::Own, Some(&*self.own))).chain(links);
+        layers.find_map(|(layer, grants)| {
+            let decision = grants?.denial_of_all(capability)?;
+            denial((layer, LayerOutcome::Asked(decision)))
+        })
+    }
+
     /// Tells if [`Self::decide`] allows it, without the words of a refusal.
     #[must_use]
     pub fn allows(&self, used: &Use<'_>) -> bool {

@@ -68,6 +68,15 @@ impl LayerOutcome<Decision<'_>> {
             Self::Outside | Self::Unknown => false,
         }
     }
+
+    /// Tells if no rule of the layer is about the use: one that allows it is all that is missing.
+    #[must_use]
+    pub fn is_unlisted(&self) -> bool {
+        match self {
+            Self::Asked(decision) => decision.is_unlisted(),
+            Self::Outside | Self::Unknown => false,
+        }
+    }
 }
 
 /// Prints the decision with its rule and the place of that, for operators.

@@ -171,6 +171,13 @@ impl Grants {
         }
     }
 
+    /// The refusal of every use of a capability at once, where a rule denies all of it.
+    pub(super) fn denial_of_all(&self, capability: Capability) -> Option<Decision<'_>> {
+        let mut denials = self.of(capability, Verdict::Deny);
+        let rule = denials.find(|rule| rule.selector.is_everything())?;
+        Some(Decision { allowed: false, rule: Some(rule), reason: Reason::Rule })
+    }
+
     /// Tells if something strictly below the folder `dir` may be allowed, so that the folder may
     /// be visited and shown even if it is not allowed itself.
     ///
@@ -304,6 +311,14 @@ impl Decision<'_> {
                 format!("no rule allows {capability} here")
             }
             (Reason::Rule, None) => self.word().to_owned(),
+        }
+    }
+
+    /// True if no rule is about the use. Nothing is said about one that is malformed.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        match &self.reason {
+            Reason::Unlisted { .. } => true,
+            Reason::Rule | Reason::Malformed(_) => false,
         }
     }
 

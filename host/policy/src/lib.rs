@@ -107,8 +107,8 @@ mod tool_filter;
 mod tool_lists;
 mod verdict;
 mod within;
+mod without_addresses;
 mod without_keys;
-mod without_models;
 mod workspace;
 mod workspace_relation;
 
@@ -148,7 +148,7 @@ pub use self::policy::{
 pub use self::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub use self::quantity::size;
 pub use self::request_settings::{Effort, RequestSettings, Undisclosed};
-pub use self::rule::{DeclaredNames, Rule, parse_denial};
+pub use self::rule::{DeclaredNames, Rule, parse_accepted_denial, parse_denial};
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{
     AutonomySettings, DelegationSettings, Heartbeat, InterruptionPolicy, MissingFields,
@@ -161,6 +161,6 @@ pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use self::verdict::Verdict;
+pub use self::without_addresses::{model_names, without_addresses};
 pub use self::without_keys::without_keys;
-pub use self::without_models::{model_names, without_models};
 pub use self::workspace::*;

@@ -40,6 +40,7 @@ impl Policy {
     /// Reads a text that was a policy before, for its agents, as it was meant under the defaults of
     /// then: of its models only the names count, and [`Policy::models`] is empty. Their tables may
     /// say what no program takes any more, as the models that are asked are those of a later policy.
+    /// Subscribers whose tables say nothing, as in an export, are known by their names alone.
     ///
     /// # Errors
     ///

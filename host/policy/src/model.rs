@@ -202,13 +202,12 @@ impl fmt::Display for KeySource {
 pub struct ModelTimeouts {
     /// For a connection. Default 10 seconds.
     pub connect: Duration,
-    /// From sending the request to the first byte of the answer. Default 5 minutes: a server that
-    /// loads a model, or one that reads a long conversation, takes minutes.
+    /// From sending the request to the first byte of the answer. Default 15 minutes: models that
+    /// reason much take ten, and some providers say nothing before.
     pub first_byte: Duration,
-    /// From one piece of the answer to the next. Default 5 minutes: some providers say nothing
-    /// while their model reasons.
+    /// From one piece of the answer to the next. Default 15 minutes, for the same reason.
     pub between: Duration,
-    /// For everything, repetitions included. Default 30 minutes: models that reason much take ten.
+    /// For everything, repetitions included. Default 30 minutes: twice as long.
     pub whole: Duration,
 }
 
@@ -216,8 +215,8 @@ impl Default for ModelTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            first_byte: Duration::from_secs(300),
-            between: Duration::from_secs(300),
+            first_byte: Duration::from_secs(900),
+            between: Duration::from_secs(900),
             whole: Duration::from_secs(1_800),
         }
     }

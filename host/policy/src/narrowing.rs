@@ -10,7 +10,7 @@ use taskrun_journal::tool::ToolSpec;
 use crate::grants::{CapabilityAccess, Grants};
 use crate::limits::{Budget, CALL_MAX, Limits, STEP_MAX, TOKENS_MAX, least};
 use crate::pattern::Pattern;
-use crate::rule::{DeclaredNames, parse_denial};
+use crate::rule::{DeclaredNames, parse_accepted_denial, parse_denial};
 
 /// Most tools, and most deny rules, that a request names.
 pub const NARROWING_ENTRIES_MAX: usize = 64;
@@ -72,6 +72,8 @@ pub struct NarrowingBounds<'a> {
     pub limits: &'a Limits,
     /// The functions that the runs above leave to the run, described under their qualified names.
     pub functions: &'a [&'a ToolSpec],
+    /// The denials of the run that the run continues, which were checked when that was accepted.
+    pub accepted_denials: &'a [String],
 }
 
 impl NarrowingBounds<'_> {
@@ -180,6 +182,9 @@ impl NarrowingBounds<'_> {
 
     fn check_denial(&self, text: &str) -> Result<(), NarrowingError> {
         let wrong = |reason: String| invalid("narrow.deny", format!("{text:?}: {reason}"));
+        if self.accepted_denials.iter().any(|accepted| accepted == text) {
+            return parse_accepted_denial(text).map(drop).map_err(wrong);
+        }
         let rule = parse_denial(text, self.declared).map_err(wrong)?;
         if rule.selector.is_everything() {
             return Ok(());
@@ -299,6 +304,7 @@ mod tests {
             budget: &agent.budget,
             limits: &agent.limits,
             functions: &functions,
+            accepted_denials: &["model: gone".to_owned(), "http: POST *".to_owned()],
         };
         let mut narrow = Narrowing::default();
         change(&mut narrow);
@@ -327,6 +333,11 @@ mod tests {
             ("workspace-write: **", true),
             ("workspace-write: docs/**", false),
             ("http", false),
+            // Those of the run that it continues, and others like them.
+            ("model: gone", true),
+            ("model: lost", false),
+            ("http: POST *", true),
+            ("http: PUT *", false),
         ] {
             let part = refused(|narrow| narrow.deny = texts(&[deny]));
             assert_eq!(part, (!fits).then_some("narrow.deny"), "{deny}");

@@ -115,7 +115,12 @@ fn read_policy(
     let prompt_sections = file.named("prompt", "a prompt");
     let tool_sections = file.named("tool", "a tool");
     let agent_sections = file.named("agent", "an agent");
-    let subscriber_sections = read_subscribers(file);
+    let unreported = Problems::new(source);
+    let subscriber_sections = match model_tables {
+        ModelTables::Read => read_subscribers(file),
+        // An export has no more than their names, as nobody is told again what its run did.
+        ModelTables::Named => read_subscribers(&Section::root(&unreported, file.table)),
+    };
     let channel_sections = file.named("channel", "a channel");
     let names = |sections: &[(String, _)]| {
         sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()

@@ -92,7 +92,7 @@ impl PolicyDraft<'_> {
         let conversation = read_conversation(section, &self.defaults);
         let on_missing_fields = read_missing_fields(section, &self.defaults);
         let upgrade = read_upgrade(section);
-        let workspace = self.agent_workspace(section);
+        let (workspace, workspace_root) = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
         Some(AgentPolicy {
@@ -106,6 +106,7 @@ impl PolicyDraft<'_> {
             members,
             model,
             workspace,
+            workspace_root,
             workspace_limits: self.workspace_limits,
             location: grants.location.clone(),
             grants: Arc::new(grants),
@@ -137,11 +138,12 @@ impl PolicyDraft<'_> {
         })
     }
 
-    fn agent_workspace(&mut self, section: &Section<'_, '_>) -> PathBuf {
+    /// Gives the folder of an agent, and the one that it must not lead out of, if it has its own.
+    fn agent_workspace(&mut self, section: &Section<'_, '_>) -> (PathBuf, Option<PathBuf>) {
         let Some(text) =
             section.string("workspace").filter(|text| is_path(section, text, "folder"))
         else {
-            return self.root.clone();
+            return (self.root.clone(), None);
         };
         let leaves = Path::new(text.value)
             .components()
@@ -149,12 +151,12 @@ impl PolicyDraft<'_> {
         if leaves {
             let help = "write a folder below `root` of [workspace], without `..` and leading `/`";
             report_bad_value(section, &text, "folder", "it leaves the workspace's root", help);
-            return self.root.clone();
+            return (self.root.clone(), None);
         }
         let path = resolve(&self.root, text.value);
         let usage = FileUse::AgentWorkspace { root: self.root.clone() };
         self.files.push(NamedFile { path: path.clone(), span: text.span, usage });
-        path
+        (path, Some(self.root.clone()))
     }
 
     pub(super) fn patterns(&self, section: &Section<'_, '_>, texts: Vec<Text<'_>>) -> Vec<Pattern> {

@@ -140,6 +140,9 @@ pub struct AgentPolicy {
     pub model: Option<String>,
     /// The folder that its rules about files start at, resolved. Default the workspace's root.
     pub workspace: PathBuf,
+    /// The workspace's root, out of which that folder must not lead by a link. `None` for an agent
+    /// that has the root itself.
+    pub workspace_root: Option<PathBuf>,
     /// The bounds of that folder: those of the policy's `[workspace]`.
     pub workspace_limits: WorkspaceLimits,
     /// The rules for all that it and the tools that it calls do: all who ask share them.

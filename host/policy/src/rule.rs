@@ -13,7 +13,7 @@ use super::error::{PolicyErrorKind, Problems, is_hostile, shown, suggest};
 use super::http::HttpSelector;
 use super::location::{Location, Source};
 use super::path_glob::PathGlob;
-use super::read::Text;
+use super::read::{Text, is_name};
 use super::selector::Selector;
 use crate::verdict::Verdict;
 
@@ -61,6 +61,17 @@ pub fn parse_denial(text: &str, declared: DeclaredNames<'_>) -> Result<Rule, Str
         let problem = problems.into_errors().errors.into_iter().next();
         problem.map_or_else(|| "it is no rule".to_owned(), |p| format!("{}; {}", p.kind, p.help))
     })
+}
+
+/// Reads a denial that was accepted earlier. A model or a prompt that it names may have left the
+/// policy since: a denial of what is not there takes nothing away.
+///
+/// # Errors
+/// As of [`parse_denial`].
+pub fn parse_accepted_denial(text: &str) -> Result<Rule, String> {
+    let name = text.split_once(':').map(|(_, name)| name.trim()).filter(|name| is_name(name));
+    let named: Vec<&str> = name.into_iter().collect();
+    parse_denial(text, DeclaredNames { models: &named, prompts: &named })
 }
 
 /// The rule that allows all of a capability, which no policy can say of every one.

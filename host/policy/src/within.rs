@@ -56,6 +56,7 @@ impl AgentPolicy {
             tools: _,
             model: _,
             workspace: _,
+            workspace_root: _,
             grants: _,
             timeouts: _,
             durable: _,

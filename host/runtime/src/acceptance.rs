@@ -12,10 +12,9 @@ use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::deployment::{load_fault, unkept};
 use crate::loader::{
-    Loader, LoaderError, LoaderOptions, check_model, digests, kept_agents, open_cache, open_models,
-    pin_of_whole, protected,
+    Loader, LoaderError, LoaderOptions, agents_of, check_model, digests, kept_agents, open_cache,
+    open_models, pin_of_whole, protected,
 };
-use crate::subscribers::subscribers_of;
 
 /// The reason that runs of an agent are not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -88,13 +87,7 @@ fn known(
         }
         by_name.insert(agent.name.clone(), Arc::new(known));
     }
-    Ok(Some(Agents {
-        policy: policy.path.display().to_string().into(),
-        by_name,
-        subscribers: subscribers_of(policy),
-        channels: policy.channels.clone(),
-        ..Agents::default()
-    }))
+    Ok(Some(agents_of(policy, by_name, BTreeMap::new())))
 }
 
 /// The code of an agent that is known by the descriptions of its components.

@@ -19,7 +19,7 @@ use self::on_demand::OnDemand;
 use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
 use crate::loads::{LoadFailure, Loads};
 use crate::origins::OriginPolicies;
-use crate::problem::{Problem, chain, io_kind};
+use crate::problem::{Problem, chain, io_kind, reason_for_guest};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
 /// One agent of a policy, as it is loaded.
@@ -262,6 +262,7 @@ impl Loader {
         let opened = tokio::task::spawn_blocking(open).await;
         let failed = |_| Err(PinError::Kept("the host failed to read it".to_owned()));
         let (mut policy, digests) = opened.unwrap_or_else(failed)?;
+        policy.bound_by(name, &self.policy);
         let mut origin = None;
         let mut bounds = vec![Bound { loader: Arc::clone(self), agent: now.clone() }];
         if let Some(origins) = origins.filter(|_| policy.path != self.policy.path) {
@@ -269,6 +270,10 @@ impl Loader {
             let there = origins.of(&path, self).await;
             let there = there.map_err(|error| PinError::Kept(chain(&error).join(": ")))?;
             let bound = there.map(|loader| Bound::of_origin(loader, name)).transpose()?;
+            if let Some(Bound { loader, .. }) = &bound {
+                // Whatever its pin is: the bounds of rounds are in none.
+                policy.bound_by(name, &loader.policy);
+            }
             let bound = bound.filter(|bound| {
                 let there = bound.agent_now().pin;
                 there != pin && there != self.agent_now(now).pin
@@ -276,9 +281,6 @@ impl Loader {
             let there = bound.as_ref().map(Bound::agent_now);
             origin = Some(Origin { policy: path.display().to_string(), now: there });
             bounds.extend(bound);
-        }
-        for Bound { loader, .. } in &bounds {
-            policy.bound_by(name, &loader.policy);
         }
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
@@ -347,10 +349,10 @@ impl Loader {
 
 /// The fault of an agent whose code does not load.
 pub(crate) fn load_fault(error: &AgentError) -> LoadFault {
-    let reason = Problem::of_agent(error).reason();
+    let words = Problem::of_agent(error).reason();
     match error.is_of_component() {
-        true => LoadFault::Component(reason),
-        false => LoadFault::Host(reason),
+        true => LoadFault::Component { words, for_guest: reason_for_guest(error) },
+        false => LoadFault::Host(words),
     }
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_policy::{Defaults, Policy};
+use taskrun_policy::{Defaults, Files, Policy};
 use tokio::time::Instant;
 
-use crate::policy_file::{PolicyLoadError, parse_policy, read_prompts};
+use crate::policy_file::{Disk, PolicyLoadError, parse_policy};
 
 /// The time for which a change has to stand before it is read: editors write in pieces.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
@@ -31,10 +31,22 @@ impl FilesSeen {
     /// # Errors
     /// [`PolicyLoadError`].
     pub fn load(path: &Path, defaults: &Arc<Defaults>) -> Result<(Policy, Self), PolicyLoadError> {
+        Self::load_from(&Disk, path, defaults)
+    }
+
+    /// The same with files that are read in another way than they are looked at.
+    ///
+    /// # Errors
+    /// [`PolicyLoadError`].
+    pub(crate) fn load_from(
+        files: &dyn Files,
+        path: &Path,
+        defaults: &Arc<Defaults>,
+    ) -> Result<(Policy, Self), PolicyLoadError> {
         let file = look(path);
-        let mut policy = parse_policy(path, defaults)?;
+        let mut policy = parse_policy(files, path, defaults)?;
         let seen = Self::beside(file, &policy);
-        read_prompts(&mut policy);
+        policy.read_prompts(files);
         Ok((policy, seen))
     }
 

@@ -62,6 +62,7 @@ mod subscribers;
 mod supervisor;
 mod tool_call;
 mod unmet;
+mod user_folders;
 mod versions;
 
 pub use acceptance::{AcceptanceError, agents_to_spawn};
@@ -91,16 +92,18 @@ pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
-pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, StorageOptions, make_data_dir};
+pub use storage::{STORE_BYTES_DEFAULT, Storage, StorageOptions, make_data_dir};
 pub use subscribers::{SubscriberError, check_subscribers};
-pub use supervisor::{Notice, Supervisor, SupervisorError, asking_run, needs_answer};
+pub use supervisor::{
+    Notice, Supervisor, SupervisorError, asking_run, awaited_runs, hindrance_of, needs_answer,
+};
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
-    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CachedFiles, CompileWorker, ENGINE_VERSION,
-    EngineError, ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError, MissingGrant,
-    RequestLine, RequestLineError, compile_worker_main, guest_memory_default, instances_for,
-    tenant_memory_default,
+    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CachedFiles, CompileWorker, DATA_DIR,
+    ENGINE_VERSION, EngineError, ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError,
+    MissingGrant, RequestLine, RequestLineError, compile_worker_main, guest_memory_default,
+    instances_for, tenant_memory_default,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::StoreThreads;
@@ -109,4 +112,5 @@ pub use tool_call::{
     CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers, check_functions,
 };
 pub use unmet::{KeptError, NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun, unmet_needs};
+pub use user_folders::{user_cache_folder, user_state_folder};
 pub use versions::{AgentVersion, agent_versions, closure_now, closure_of_version, runs_by_pin};

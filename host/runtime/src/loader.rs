@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun::agents::Agents;
+use taskrun::agents::{Agent, AgentNow, Agents, Origins};
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::Model;
 use taskrun_engine::{
-    AgentError, AgentGrants, COMPONENT_BYTES_DEFAULT, Cache, CompileWorker, Engine, EngineError,
-    EngineOptions, Inspection, LoadError, digest_file, pin_of,
+    AgentError, AgentGrants, COMPONENT_BYTES_DEFAULT, Cache, CompileWorker, DATA_DIR, Engine,
+    EngineError, EngineOptions, Inspection, LoadError, digest_file, pin_of,
 };
 use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
@@ -27,8 +27,8 @@ use crate::loads::Loads;
 use crate::policy_file::check_files_of;
 use crate::problem::{Problem, chain};
 use crate::snapshot::Digests;
-use crate::storage::DATA_DIR;
 use crate::subscribers::subscribers_of;
+use crate::user_folders::user_folders;
 
 /// Folder of native code in a data directory.
 pub const CACHE_DIR: &str = "native";
@@ -115,16 +115,18 @@ pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError>
     })
 }
 
-/// The files of a data directory that no guest reads or writes: the store, the log and the native
-/// code. The files of the store by themselves, too: opened for a guest under a second name and
-/// closed again, they would lose the locks that SQLite has on them.
+/// The files that no guest reads or writes: those of a data directory, which are the store, the log
+/// and the native code, and the user's, whichever cache is in use. The files of the store by
+/// themselves, too: opened for a guest under a second name and closed again, they would lose the
+/// locks that SQLite has on them.
 pub(crate) fn protected(data_dir: Option<&Path>, policy: &Policy) -> Vec<PathBuf> {
     let files = data_dir.into_iter().flat_map(|dir| {
         let files = taskrun_store::FILE_NAMES.map(|name| dir.join(name));
         std::iter::once(dir.to_owned()).chain(files)
     });
     // Also where nobody has made one yet: whoever makes it decides what is in it.
-    files.chain(policy.path.parent().map(|folder| folder.join(DATA_DIR))).collect()
+    let beside = policy.path.parent().map(|folder| folder.join(DATA_DIR));
+    files.chain(beside).chain(user_folders()).collect()
 }
 
 pub(crate) fn open_cache(dir: &Path) -> Option<Cache> {
@@ -295,13 +297,7 @@ impl Loader {
             };
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents {
-            policy: self.policy.path.display().to_string().into(),
-            by_name,
-            subscribers: subscribers_of(&self.policy),
-            channels: self.policy.channels.clone(),
-            ..Agents::default()
-        })
+        Ok(agents_of(&self.policy, by_name, BTreeMap::new()))
     }
 
     /// Every agent of the policy, loaded.
@@ -313,13 +309,7 @@ impl Loader {
         for agent in self.policy.agents.values() {
             by_name.insert(agent.name.clone(), Arc::new(self.agent(agent).await?));
         }
-        Ok(Agents {
-            policy: self.policy.path.display().to_string().into(),
-            by_name,
-            subscribers: subscribers_of(&self.policy),
-            channels: self.policy.channels.clone(),
-            ..Agents::default()
-        })
+        Ok(agents_of(&self.policy, by_name, BTreeMap::new()))
     }
 
     /// Every agent of the policy, whose code is loaded when a run wants it. One that cannot be used
@@ -358,14 +348,26 @@ impl Loader {
         }
         match first {
             Some(error) if by_name.is_empty() && !earlier => Err(error),
-            Some(_) | None => {
-                let policy = self.policy.path.display().to_string().into();
-                let subscribers = subscribers_of(&self.policy);
-                let descriptions = Arc::clone(&self.policy.descriptions);
-                let rest = Agents::default();
-                Ok(Agents { policy, by_name, unusable, descriptions, subscribers, ..rest })
-            }
+            Some(_) | None => Ok(agents_of(&self.policy, by_name, unusable)),
         }
+    }
+}
+
+/// The agents of a policy that were loaded and those that cannot be, with all that it says beside
+/// them. What other files say is for whoever looks at those.
+pub(crate) fn agents_of(
+    policy: &Policy,
+    by_name: BTreeMap<String, Arc<Agent>>,
+    unusable: BTreeMap<String, AgentNow>,
+) -> Agents {
+    Agents {
+        policy: policy.path.display().to_string().into(),
+        by_name,
+        unusable,
+        descriptions: Arc::clone(&policy.descriptions),
+        subscribers: subscribers_of(policy),
+        channels: policy.channels.clone(),
+        origins: Origins::default(),
     }
 }
 

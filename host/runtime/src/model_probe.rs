@@ -84,6 +84,7 @@ async fn ask(model: &dyn Model) -> Result<Completion, completion::ModelError> {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),
+        tokens_left: None,
     };
     collect(model.stream(question).await?).await
 }

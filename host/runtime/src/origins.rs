@@ -16,9 +16,9 @@ use taskrun_policy::{Defaults, Policy};
 
 use crate::files_seen::{FilesSeen, UnsettledFiles};
 use crate::loader::Loader;
-use crate::policy_file::{parse_policy, read_prompts};
+use crate::policy_file::{Disk, parse_policy, read_prompts};
 use crate::problem::chain;
-use crate::storage::policy_text;
+use crate::storage::put_in_force;
 
 /// The policies of other files that bind runs on this host.
 pub(crate) struct OriginPolicies {
@@ -54,11 +54,11 @@ impl OriginPolicies {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the text of a policy in force for its file. Where the store cannot be written, it is as
-    /// soon as somebody reads the file again.
+    /// Puts the text of a policy in force for its file, if that has it still. Where the store cannot
+    /// be written, it is as soon as somebody reads the file again.
     pub(crate) async fn apply(&self, policy: &Policy) {
-        let text = policy_text(policy, self.clock.now());
-        if let Err(error) = self.policies.apply_policy(text).await {
+        let applied = put_in_force(&*self.policies, policy, self.clock.now()).await;
+        if let Err(error) = applied {
             let why = chain(&error).join(": ");
             tracing::warn!("the policy does not bind its runs on hosts of other files: {why}");
         }
@@ -173,7 +173,7 @@ pub(crate) async fn as_it_is_now(
     path: &Path,
     defaults: &Arc<Defaults>,
 ) -> Result<Option<Policy>, StoreError> {
-    match parse_policy(path, defaults) {
+    match parse_policy(&Disk, path, defaults) {
         Ok(mut policy) => {
             read_prompts(&mut policy);
             Ok(Some(policy))

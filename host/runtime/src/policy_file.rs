@@ -1,6 +1,5 @@
 //! Policy files, read from the disk.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use taskrun_engine::AgentError;
 use taskrun_policy::{
     AgentPolicy, Defaults, FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors,
 };
+use taskrun_store::open_regular_file;
 
 /// The reason why a policy could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +27,16 @@ pub enum PolicyLoadError {
 }
 
 /// The files of the machine.
-struct Disk;
+pub(crate) struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String> {
+        let Some((file, _)) = open_regular_file(path)? else {
+            return Err(io::Error::other("it is no regular file"));
+        };
         let mut text = String::new();
         // One byte more than allowed, so that a file that is too large is seen to be.
-        File::open(path)?.take(bytes_max as u64 + 1).read_to_string(&mut text)?;
+        file.take(bytes_max as u64 + 1).read_to_string(&mut text)?;
         Ok(text)
     }
 
@@ -67,7 +70,7 @@ pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
 /// # Errors
 /// As for [`load_policy`].
 pub fn load_policy_with(path: &Path, defaults: &Arc<Defaults>) -> Result<Policy, PolicyLoadError> {
-    let mut policy = parse_policy(path, defaults)?;
+    let mut policy = parse_policy(&Disk, path, defaults)?;
     read_prompts(&mut policy);
     Ok(policy)
 }
@@ -77,10 +80,11 @@ pub fn load_policy_with(path: &Path, defaults: &Arc<Defaults>) -> Result<Policy,
 /// # Errors
 /// [`PolicyLoadError`].
 pub(crate) fn parse_policy(
+    files: &dyn Files,
     path: &Path,
     defaults: &Arc<Defaults>,
 ) -> Result<Policy, PolicyLoadError> {
-    let text = Disk.read(path, POLICY_BYTES_MAX);
+    let text = files.read(path, POLICY_BYTES_MAX);
     let text = text.map_err(|source| PolicyLoadError::Read { path: path.to_owned(), source })?;
     Ok(Policy::parse_with(&text, path, defaults)?)
 }
@@ -186,6 +190,28 @@ mod tests {
         fs::remove_file(folder.path().join("p.md")).unwrap();
         let error = load_policy(&path).unwrap().check_files(&Disk).unwrap_err().to_string();
         assert!(error.contains("4:38: prompt") && error.contains("cannot be used"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_is_neither_a_policy_nor_a_prompt_and_nobody_is_waited_for() {
+        use rustix::fs::{CWD, Mode, mkfifoat};
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, pipe) = (folder.path().join("taskrun.toml"), folder.path().join("p.md"));
+        fs::write(&path, "[prompt.p]\nfile = \"p.md\"\n").expect("written");
+        mkfifoat(CWD, &pipe, Mode::from_raw_mode(0o600)).expect("a pipe");
+        // Should it wait, the test does not wait with it.
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let prompt = load_policy(&path).expect("a policy").check_files(&Disk);
+            let policy = load_policy(&pipe).map(drop);
+            told.send((prompt.map_err(|error| error.to_string()), policy)).ok();
+        });
+        let patience = std::time::Duration::from_secs(60);
+        let (prompt, policy) = tells.recv_timeout(patience).expect("it ends");
+        let prompt = prompt.expect_err("it is no file");
+        assert!(prompt.contains("2:8: prompt") && prompt.contains("no regular file"), "{prompt}");
+        assert!(matches!(policy, Err(PolicyLoadError::Read { .. })), "{policy:?}");
     }
 
     #[test]

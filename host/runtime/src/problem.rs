@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use taskrun::agents::ToolsError;
 use taskrun_engine::{AgentError, LoadError, MissingGrant};
 
 /// Most imports that a refusal names; a component may have thousands.
@@ -26,7 +27,12 @@ impl Problem {
     pub fn of_component(error: &LoadError, what: &str, path: &Path) -> Self {
         let place = path.display();
         let (reason, causes) = if let LoadError::Denied(missing) = error {
-            (format!("{place} imports what the policy does not mention"), of_missing(missing))
+            let is_for_a_rule = missing.iter().any(|missing| missing.capability().is_some());
+            let what = match is_for_a_rule {
+                true => "what the policy does not mention",
+                false => "what no policy can give it",
+            };
+            (format!("{place} imports {what}"), of_missing(missing))
         } else {
             (place.to_string(), chain(error))
         };
@@ -75,6 +81,35 @@ impl fmt::Display for Problem {
     }
 }
 
+/// The reason for guests and models that an agent does not load: it names no place of the host.
+pub(crate) fn reason_for_guest(error: &AgentError) -> String {
+    match error {
+        AgentError::Component { source, .. } => {
+            // The other ones are about files and folders.
+            let is_about_files =
+                matches!(**source, LoadError::Preopens { .. } | LoadError::Exposed { .. });
+            if let LoadError::Denied(missing) = &**source {
+                let missing = of_missing(missing).join("; ");
+                format!("a component of it imports what it may not have: {missing}")
+            } else if is_about_files {
+                "its rules about files are none that a component of it can be held to".to_owned()
+            } else if source.is_of_component() {
+                chain(&**source).join(": ")
+            } else {
+                "a component of it cannot be loaded now".to_owned()
+            }
+        }
+        AgentError::Files { .. } => "what the policy names for it cannot be used".to_owned(),
+        AgentError::Model { .. } => "its model cannot be used".to_owned(),
+        AgentError::Tools { source, .. } => match source {
+            ToolsError::Rule { key, unknown, .. } => format!("`{key}`: {unknown}"),
+            ToolsError::UnknownFunction { .. }
+            | ToolsError::Schema { .. }
+            | ToolsError::OutputSchema { .. } => source.to_string(),
+        },
+    }
+}
+
 /// The missing grants, without the lines that give them: a hint has those, once for all.
 fn of_missing(missing: &[MissingGrant]) -> Vec<String> {
     let one = |missing: &MissingGrant| match missing.capability() {
@@ -98,4 +133,73 @@ pub fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::Err
 /// An error and its causes.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_engine::Need;
+    use taskrun_journal::stop::CallAbort;
+    use taskrun_policy::{Capability, Location};
+
+    use super::*;
+
+    #[test]
+    fn an_import_that_no_rule_gives_is_not_told_as_one_that_a_rule_is_missing_for() {
+        let of = |needs: &[(&str, Need)]| {
+            let missing = needs.iter().map(|(import, need)| MissingGrant {
+                import: (*import).to_owned(),
+                agent: "a".to_owned(),
+                need: *need,
+            });
+            let error = LoadError::Denied(missing.collect());
+            Problem::of_component(&error, "agent a", Path::new("a.wasm"))
+        };
+        let output = ("wasi:cli/stdout@0.3.0", Need::OtherWasi);
+        let http = ("taskrun:plugin/http@0.1.0", Need::Rule(Capability::Http));
+        let never = of(&[output, ("plain", Need::Unknown)]);
+        assert_eq!(
+            never.message,
+            "agent a does not load: a.wasm imports what no policy can give it"
+        );
+        let cause = "wasi:cli/stdout@0.3.0: this host speaks WASI 0.2 and no preview of it";
+        assert_eq!(never.causes, [cause, "plain: the host does not know this interface"]);
+        let some = of(&[http, output]);
+        assert!(some.message.ends_with("imports what the policy does not mention"), "{some}");
+    }
+
+    #[test]
+    fn guests_are_told_no_place_of_the_host_for_which_an_agent_does_not_load() {
+        let location = Location { file: Path::new("/w/t.toml").into(), line: 3, column: 1 };
+        let of = |source: LoadError| AgentError::Component {
+            agent: "a".to_owned(),
+            path: "/w/a.wasm".into(),
+            location: location.clone(),
+            source: Box::new(source),
+        };
+        let told = |error: &AgentError| {
+            let told = reason_for_guest(error);
+            assert!(!told.contains("/w/"), "{told}");
+            told
+        };
+        let trap = CallAbort::Trap { code: "unreachable".to_owned() };
+        let described = told(&of(LoadError::Describe(trap)));
+        assert_eq!(described, "the tool did not describe itself: trapped: unreachable");
+        let missing = MissingGrant {
+            import: "taskrun:plugin/http@0.1.0".to_owned(),
+            agent: "a".to_owned(),
+            need: Need::Rule(Capability::Http),
+        };
+        assert!(told(&of(LoadError::Denied(vec![missing]))).contains("needs a rule for http"));
+        let reason = "\"workspace-read: *.md\" (/w/t.toml:4:9) is none".to_owned();
+        told(&of(LoadError::Preopens { reason }));
+        told(&of(LoadError::Exposed { folder: "/w".into(), file: "/w/t.toml".into() }));
+        told(&of(LoadError::NotAFile { path: "/w/a.wasm".into() }));
+        told(&of(LoadError::Internal("/w/cache".to_owned())));
+        let (tool, function, known) = ("st".to_owned(), "nosuch".to_owned(), "f".to_owned());
+        let unknown = Box::new(ToolsError::UnknownFunction { tool, function, known });
+        let source = ToolsError::Rule { key: "ask", location: location.clone(), unknown };
+        let tools = AgentError::Tools { agent: "a".to_owned(), location, source };
+        let expected = "`ask`: tool st has no function \"nosuch\"; it has: f";
+        assert_eq!(told(&tools), expected);
+    }
 }

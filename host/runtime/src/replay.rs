@@ -178,6 +178,7 @@ impl ExportedForms<'_> {
         let root = self.export.folder().join("workspaces");
         for agent in policy.agents.values_mut() {
             agent.workspace = root.join(from_root(&agent.workspace));
+            agent.workspace_root = None;
             let granted = agent.grants.preopens().unwrap_or_default();
             let folders = granted.iter().map(|granted| agent.workspace.join(&granted.dir));
             for folder in folders.chain([agent.workspace.clone()]) {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use taskrun_engine::{closure_of, pin_of};
 use taskrun_journal::pin::agent_of;
-use taskrun_policy::{AgentPolicy, Closure, Defaults, FileKind, Files, Policy, without_models};
+use taskrun_policy::{AgentPolicy, Closure, Defaults, FileKind, Files, Policy, without_addresses};
 use taskrun_store::{BlobError, Blobs, open_regular_file};
 
 use crate::loader::COMPONENT_BYTES_MAX;
@@ -111,9 +111,9 @@ impl Snapshot {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The same without what the policy says of models.
-    fn without_models(self) -> Result<Self, String> {
-        let text = without_models(&self.text)?;
+    /// The same without what the policy says of models and subscribers.
+    fn without_addresses(self) -> Result<Self, String> {
+        let text = without_addresses(&self.text)?;
         Ok(Self { text, ..self })
     }
 }
@@ -160,8 +160,9 @@ impl From<FormError> for PinError {
     }
 }
 
-/// The text that is kept under a pin, without what its policy says of models, for another machine;
-/// and the components. That of the policy as it is now stands for one that is not kept.
+/// The text that is kept under a pin, without what its policy says of models and subscribers, for
+/// another machine; and the components. That of the policy as it is now stands for one that is not
+/// kept.
 ///
 /// # Errors
 /// Why there is none, in words.
@@ -178,7 +179,7 @@ pub(crate) fn exported(
         is_same.then(|| Snapshot::of(policy, agent, digests))
     };
     let snapshot = kept.or_else(|why| of_now().ok_or_else(|| why.to_string()))?;
-    let snapshot = snapshot.without_models()?;
+    let snapshot = snapshot.without_addresses()?;
     let text = snapshot.text();
     let (policy, digests) = parsed(snapshot).map_err(|why| why.to_string())?;
     let damaged = || FormError::Damaged.to_string();

@@ -27,10 +27,9 @@ use taskrun_store::{FILE_NAMES, MemoryStore, SqliteOptions, SqliteStore, StoreTh
 
 use crate::kept_agents::KeptAgents;
 use crate::kept_store::{KeepAgain, KeptStore};
+use crate::policy_file::{PolicyLoadError, load_policy_with};
 use crate::reload::PolicyWatch;
 
-/// Name of a data directory beside its policy, unless another one is named.
-pub const DATA_DIR: &str = ".taskrun";
 /// Most bytes of a store unless set otherwise: some five million small runs.
 pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 /// Keeps a data directory out of version control.
@@ -211,7 +210,10 @@ impl Storage {
 
     /// Shows all runs that scope and filter admit, the one changed last before the others. One that
     /// changes meanwhile may be left out.
-    pub(crate) async fn each_run(
+    ///
+    /// # Errors
+    /// As those of listing runs.
+    pub async fn each_run(
         &self,
         scope: &Scope,
         filter: &ListFilter,
@@ -228,17 +230,18 @@ impl Storage {
         }
     }
 
-    /// Puts the text of a policy in force for its file, unless it is: it binds from now on all runs
-    /// that were accepted under this file, whichever host executes them.
+    /// Puts the text of a policy in force for its file, unless it is: it binds from now on all
+    /// runs that were accepted under this file, whichever host executes them. One that the file
+    /// does not have any more replaces none. Gives the text that is in force then.
     ///
     /// # Errors
     /// [`StoreError`].
     pub async fn apply(
         &self,
         policy: &Policy,
-        read_at: Timestamp,
+        now: Timestamp,
     ) -> Result<PolicyRevision, StoreError> {
-        self.policies.apply_policy(policy_text(policy, read_at)).await
+        put_in_force(&*self.policies, policy, now).await
     }
 
     /// A controller that executes nothing: it looks, and queues runs of these agents for hosts. It is
@@ -288,8 +291,45 @@ impl Storage {
     }
 }
 
+/// Puts the text of a policy in force for its file: see [`Storage::apply`].
+pub(crate) async fn put_in_force(
+    policies: &dyn Policies,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<PolicyRevision, StoreError> {
+    let text = policy_text(policy, now);
+    // One that cannot be read is replaced, unless that fails, too.
+    let known = policies.policy_in_force(&text.path).await.unwrap_or_default();
+    // Loading took its time, and whoever reads what the file has by now puts that in force.
+    if let Some(known) = known
+        && (known.policy.digest == text.digest || !is_in_file(policy).await)
+    {
+        return Ok(known);
+    }
+    let applied = policies.apply_policy(text.clone()).await?;
+    if applied.policy.digest == text.digest || !is_in_file(policy).await {
+        return Ok(applied);
+    }
+    // The file has this text after that one was put in force, whatever the clock says, which was
+    // set back in between.
+    let read_at = now.max(Timestamp(applied.policy.read_at.0.saturating_add(1)));
+    policies.apply_policy(PolicyText { read_at, ..text }).await
+}
+
+/// True if the file of a policy, with those of its prompts, has the text that was read of it. One
+/// that cannot be read has no other one.
+async fn is_in_file(policy: &Policy) -> bool {
+    let (path, defaults) = (policy.path.clone(), Arc::clone(policy.defaults()));
+    let read = tokio::task::spawn_blocking(move || load_policy_with(&path, &defaults)).await;
+    match read {
+        Ok(Ok(found)) => found.digest == policy.digest,
+        Ok(Err(PolicyLoadError::Invalid(_))) => false,
+        Ok(Err(PolicyLoadError::Read { .. })) | Err(_) => true,
+    }
+}
+
 /// The text of a policy, as a store keeps it.
-pub(crate) fn policy_text(policy: &Policy, read_at: Timestamp) -> PolicyText {
+fn policy_text(policy: &Policy, read_at: Timestamp) -> PolicyText {
     PolicyText {
         path: policy.path.display().to_string(),
         digest: policy.digest.clone(),

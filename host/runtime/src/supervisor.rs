@@ -1,5 +1,7 @@
 //! Supervision of runs while they are waited for.
 
+mod awaited;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +20,8 @@ use taskrun_journal::store::{Host, Hosts};
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::is_terminal;
 
+use self::awaited::{asking, awaited, tree_of};
+pub use self::awaited::{asking_run, awaited_runs, hindrance_of};
 use crate::background::{BackgroundError, BackgroundHost};
 use crate::loads::{AgentLoad, agent_loads, awaited_loads};
 use crate::storage::Storage;
@@ -45,12 +49,17 @@ pub struct Supervisor {
 type Notify = Box<dyn FnMut(Notice) + Send>;
 
 /// A message for a caller that waits for a run. Each is given at most once by a supervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
-    /// No host executes the run, as none has its agent and those above it, and none is started. Of
-    /// a run that is attended to it is given when hosts that live had time to look at their
-    /// policies.
-    Unattended(RunId),
+    /// No host executes the run, or one that it waits for, as none has its agent and those above
+    /// it, and none is started. Of a run that is attended to it is given when hosts that live had
+    /// time to look at their policies.
+    Unattended {
+        /// The run that no host executes.
+        run: Box<Run>,
+        /// The hosts that live.
+        hosts: Vec<Host>,
+    },
     /// The run waits for its agent to be loaded. Given once while it is loaded, and once where it did
     /// not load.
     Loading(AgentLoad),
@@ -127,8 +136,12 @@ impl Supervisor {
         if needs_answer(&run, now) {
             return Ok(Some(run));
         }
-        self.find_host_within(&run, TAKES_UP_WITHIN).await?;
-        Ok(asking_run(&self.client, &run, now).await?)
+        let tree = match run.state.hold {
+            Hold::Runs { .. } => Some(tree_of(&self.client, &run).await?),
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => None,
+        };
+        self.find_host_within(&run, tree.as_ref(), TAKES_UP_WITHIN).await?;
+        Ok(tree.and_then(|tree| asking(&run, &tree, now).cloned()))
     }
 
     /// Sees to it that a host lives if somebody is to be told of an outcome that the caller may see.
@@ -162,25 +175,38 @@ impl Supervisor {
     /// # Cancel safety
     /// As [`Self::attend`].
     pub async fn find_host(&mut self, run: &Run) -> Result<(), SupervisorError> {
-        self.find_host_within(run, Duration::ZERO).await
+        self.find_host_within(run, None, Duration::ZERO).await
     }
 
     /// The same, without notice of a run that no host executes before this has been so for a time
-    /// in which hosts live.
+    /// in which hosts live. Runs that it waits for are looked at where its tree is known.
     async fn find_host_within(
         &mut self,
         run: &Run,
+        known: Option<&HashMap<RunId, Run>>,
         patience: Duration,
     ) -> Result<(), SupervisorError> {
         let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
+        self.background.iter_mut().for_each(|host| host.learn_from(&hosts));
         // A host that could not bind its agent does not have it, and goes on trying.
         if self.tell_of_load(run, &hosts) || hosts.iter().any(|host| host.executes(&run.spec)) {
             self.unattended.remove(run.id());
+            if let Some(tree) = known {
+                self.tell_of_awaited(run, tree, &hosts, patience);
+            }
             return Ok(());
         }
-        let (tree, now) = (tree_of(&self.client, run).await?, self.clock.now());
-        if !tree.values().any(|run| needs_host(run, &tree, now))
-            && !self.has_to_tell(tree.values()).await?
+        let read;
+        let tree = match known {
+            Some(tree) => tree,
+            None => {
+                read = tree_of(&self.client, run).await?;
+                &read
+            }
+        };
+        let now = self.clock.now();
+        if !tree.values().any(|run| needs_host(run, tree, now))
+            && !self.has_to_tell(tree.values(), &hosts).await?
         {
             return Ok(());
         }
@@ -190,27 +216,61 @@ impl Supervisor {
             return attended
                 .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });
         }
+        self.tell_unattended(run, &hosts, patience);
+        Ok(())
+    }
+
+    /// Gives notice of a run that another one waits for, which goes on only when that has ended, if
+    /// no host executes it.
+    fn tell_of_awaited(
+        &mut self,
+        run: &Run,
+        tree: &HashMap<RunId, Run>,
+        hosts: &[Host],
+        patience: Duration,
+    ) {
+        let now = self.clock.now();
+        for one in awaited(run, tree) {
+            let is_executed = hosts.iter().any(|host| host.executes(&one.spec));
+            if is_executed || !needs_host(one, tree, now) || self.tell_of_load(one, hosts) {
+                self.unattended.remove(one.id());
+            } else {
+                self.tell_unattended(one, hosts, patience);
+            }
+        }
+    }
+
+    /// Gives notice of a run that none of these hosts executes, once that is sure.
+    fn tell_unattended(&mut self, run: &Run, hosts: &[Host], patience: Duration) {
         let at = self.clock.monotonic();
         let since = *self.unattended.entry(run.id().clone()).or_insert(at);
         let is_sure = hosts.is_empty() || at.saturating_sub(since) >= patience;
         if is_sure && !self.warned {
             self.warned = true;
-            (self.notify)(Notice::Unattended(run.id().clone()));
+            (self.notify)(Notice::Unattended { run: Box::new(run.clone()), hosts: hosts.to_vec() });
         }
-        Ok(())
     }
 
-    /// True if a subscriber of one of these runs is soon to be told something of it.
+    /// True if a subscriber of one of these runs is soon to be told something of it, which none of
+    /// these hosts does. One that the host to be started does not know, either, waits for another.
     async fn has_to_tell(
         &self,
         runs: impl Iterator<Item = &Run> + Send,
+        hosts: &[Host],
     ) -> Result<bool, ControllerError> {
         for run in runs.filter(|run| !run.spec.subscriptions.is_empty()) {
             let scope = Scope::tenant(&run.spec.tenant);
             let client = self.client.controller().at(&scope);
             let all = client.dispatches_of(run.id().as_str()).await?;
+            let has_to_be_told = |name: &str| {
+                !is_terminal(name)
+                    && self.background.as_ref().is_none_or(|host| host.tells(name))
+                    && hosts.iter().all(|host| !host.subscribers.contains(name))
+            };
             let is_due_soon = |one: &Dispatch| {
-                one.state.is_open() && keeps_host(one.attempts) && !is_terminal(&one.key.subscriber)
+                one.state.is_open()
+                    && keeps_host(one.attempts)
+                    && has_to_be_told(&one.key.subscriber)
             };
             if all.iter().any(is_due_soon) {
                 return Ok(true);
@@ -235,45 +295,6 @@ impl Supervisor {
             (self.notify)(Notice::Loading(load.clone()));
         }
         load.lives
-    }
-}
-
-/// The whole tree of a run, also the parts that the caller may not see: nothing of it is shown.
-async fn tree_of(client: &Client, run: &Run) -> Result<HashMap<RunId, Run>, ControllerError> {
-    let client = client.controller().at(&Scope::tenant(&run.spec.tenant));
-    let mut all = HashMap::from([(run.id().clone(), run.clone())]);
-    // Without its first run, which somebody may have removed, it is looked at from here.
-    let tree = match client.tree(run.spec.root_run_id.as_str()).await {
-        Ok(tree) => tree,
-        Err(ControllerError::NotFound { .. }) => client.tree(run.id().as_str()).await?,
-        Err(error) => return Err(error),
-    };
-    let runs = std::iter::once(tree.run).chain(tree.descendants);
-    all.extend(runs.map(|run| (run.id().clone(), run)));
-    Ok(all)
-}
-
-/// The run, or one that it waits for, that needs an answer from outside and without which the run
-/// does not go on. The caller may be one who does not see that run.
-///
-/// # Errors
-/// Those of reading the tree of the run.
-///
-/// # Cancel safety
-/// It only looks.
-pub async fn asking_run(
-    client: &Client,
-    run: &Run,
-    now: Timestamp,
-) -> Result<Option<Run>, ControllerError> {
-    match run.state.hold {
-        Hold::Runs { .. } => {
-            let tree = tree_of(client, run).await?;
-            Ok(asking(run, &tree, now).cloned())
-        }
-        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Host { .. } => {
-            Ok(needs_answer(run, now).then(|| run.clone()))
-        }
     }
 }
 
@@ -315,21 +336,5 @@ fn needs_host(run: &Run, tree: &HashMap<RunId, Run>, now: Timestamp) -> bool {
             }
         }
         Hold::Nobody | Hold::Host { .. } => false,
-    }
-}
-
-/// The run that needs an answer from outside and without which this one does not go on.
-fn asking<'t>(run: &'t Run, tree: &'t HashMap<RunId, Run>, now: Timestamp) -> Option<&'t Run> {
-    let Hold::Runs { runs, mode, until: None } = &run.state.hold else {
-        return needs_answer(run, now).then_some(run);
-    };
-    // The store lets no run wait for one that waits for it, so this comes to an end.
-    let mut found = runs.iter().map(|id| tree.get(id).and_then(|run| asking(run, tree, now)));
-    match mode {
-        WaitMode::All => found.flatten().next(),
-        WaitMode::Any => {
-            let first = found.next()??;
-            found.all(|one| one.is_some()).then_some(first)
-        }
     }
 }

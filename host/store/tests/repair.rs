@@ -7,6 +7,12 @@ mod damaged;
 mod filled;
 #[path = "repair/harm.rs"]
 mod harm;
+#[path = "repair/place.rs"]
+mod place;
+#[path = "repair/rows.rs"]
+mod rows;
+#[path = "repair/versions.rs"]
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -79,6 +85,7 @@ fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
         ("trees", "SELECT root, runs, held, full FROM trees ORDER BY root"),
         ("waits", "SELECT * FROM waits ORDER BY run, waiter"),
         ("sessions", "SELECT * FROM sessions ORDER BY tenant, id, owner, app"),
+        ("dispatches", "SELECT * FROM dispatches ORDER BY number"),
         ("policies", "SELECT * FROM policies ORDER BY path"),
         ("consents", "SELECT * FROM consents ORDER BY no"),
         ("blobs", "SELECT * FROM blobs ORDER BY no"),

@@ -7,6 +7,7 @@ mod tools;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::channel::Channel;
@@ -133,6 +134,32 @@ impl Agent {
         pin::join(std::iter::once(self.pin_now()).chain(origin.map(|now| &*now.pin)))
     }
 
+    /// True if runs under way of this agent are bound by another form of it as by this one. The
+    /// bounds of their rounds, and the form that they are to have, are in no pin.
+    #[must_use]
+    pub(crate) fn binds_like(&self, other: &Self) -> bool {
+        self.pin == other.pin
+            && self.upgrade == other.upgrade
+            && self.rounds_bounds() == other.rounds_bounds()
+    }
+
+    /// True if a run of this agent that is under way, by its pin and whether it goes on by itself,
+    /// is bound as it was when this form takes the place of the one before.
+    #[must_use]
+    pub(crate) fn binds_run_like(&self, before: &Self, (pin, is_autonomous): (&str, bool)) -> bool {
+        let is_to_adopt =
+            self.upgrade == Upgrade::Adopt && before.upgrade != self.upgrade && self.pin != pin;
+        let has_other_rounds = is_autonomous && self.rounds_bounds() != before.rounds_bounds();
+        self.pin == before.pin && !is_to_adopt && !has_other_rounds
+    }
+
+    /// The most rounds of its runs and their longest deferral, as they bind those under way.
+    fn rounds_bounds(&self) -> (Option<u32>, Option<Duration>) {
+        let usual = AutonomySettings::default();
+        let stated = self.autonomous.as_ref().unwrap_or(&usual);
+        (stated.rounds, stated.max_defer)
+    }
+
     /// Its rules, as they bind its runs and all runs beneath those.
     #[must_use]
     pub(crate) fn rights(&self) -> AgentRights<'_> {
@@ -174,11 +201,33 @@ pub enum CodeSource {
 pub enum LoadFault {
     /// A component of it is at fault: it does not load here, however often that is tried. A run that
     /// has not begun fails.
-    #[error("{0}")]
-    Component(String),
+    #[error("{words}")]
+    Component {
+        /// The fault for people, with the places of the host that it is about.
+        words: String,
+        /// The fault for guests and models, without those.
+        for_guest: String,
+    },
     /// Something else is: it may load in a moment, and runs wait for that.
     #[error("{0}")]
     Host(String),
+}
+
+impl LoadFault {
+    /// A fault of a component in words that name no place of the host.
+    #[must_use]
+    pub fn of_component(words: String) -> Self {
+        Self::Component { for_guest: words.clone(), words }
+    }
+
+    /// The fault for guests and models.
+    #[must_use]
+    pub fn for_guest(&self) -> &str {
+        match self {
+            Self::Component { for_guest, .. } => for_guest,
+            Self::Host(_) => "it cannot be loaded now",
+        }
+    }
 }
 
 /// Loads the code of one agent.

@@ -1,9 +1,11 @@
 //! Conversations for which there is no room: the oldest results of tools are left out first, then the
-//! oldest turns become a summary.
+//! oldest turns become a summary, and with them what was said before by others.
 //!
 //! That happens in large steps, and always at the same places: what is left out is decided as the
 //! conversation grows, message after message, so that from one compaction to the next what is shown
 //! of it only grows. Otherwise no cache of a provider would ever find its beginning.
+
+mod layout;
 
 use std::ops::Range;
 
@@ -13,13 +15,15 @@ use taskrun_journal::media::MEDIA_WEIGHT;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::text::{cut, first_chars};
 
+pub(crate) use self::layout::Layout;
+
 /// Bytes of the words that stand instead of a result; shorter ones stay as they are.
 const OMITTED_BYTES: usize = 192;
 /// The words that stand instead of the images of a result.
 const IMAGES_OMITTED: &str = "\n[The images of this result are left out.]";
 /// Bytes that are left of the text of an error.
 const ERROR_BYTES: usize = 1 << 10;
-/// Least bytes that are shown of the newest result.
+/// Least bytes that are shown of a result of the newest turn, where it is shown in part.
 const NEWEST_BYTES_MIN: usize = 1 << 10;
 /// Most characters of a line in a summary, and most bytes of a summary.
 const LINE_CHARS_MAX: usize = 200;
@@ -27,6 +31,9 @@ const SUMMARY_BYTES_MAX: usize = 2 << 10;
 /// The first line of a summary.
 const SUMMARY: &str =
     "Earlier turns are left out here. First and last lines of the answers in them:";
+/// The first line of one in which there is more than answers.
+const SUMMARY_OF_WORDS: &str = "[Earlier messages are left out here. First and last lines of them, \
+                                those of the user marked so:]";
 /// Bytes of the line of a summary that names the whole of what it stands for.
 const NAME_BYTES: usize = 160;
 /// Bytes of a conversation for a token of what its provider has not counted: fewer than English
@@ -40,12 +47,35 @@ pub(crate) struct Compaction {
     pub(crate) results: usize,
     /// The number of turns that are left out: answers of the assistant, each with its results.
     pub(crate) turns: usize,
+    /// The number of messages, from the first one on, of which nothing but the task and instructions
+    /// is shown; 0 as long as no words of others than the assistant are left out.
+    pub(crate) words: usize,
 }
 
 impl Compaction {
     /// All that one of two leaves out.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self { results: self.results.max(other.results), turns: self.turns.max(other.turns) }
+        Self {
+            results: self.results.max(other.results),
+            turns: self.turns.max(other.turns),
+            words: self.words.max(other.words),
+        }
+    }
+
+    /// True for each message of a conversation that is left out as a whole, by their places; nothing
+    /// where none is. `task` is the place of the task.
+    pub(crate) fn gone(self, messages: &[Message], task: Option<usize>) -> Vec<bool> {
+        if self.turns == 0 && self.words == 0 {
+            return Vec::new();
+        }
+        let is_gone = |(at, message): (usize, &Message)| {
+            at < self.words && Some(at) != task && message.role != Role::System
+        };
+        let mut gone: Vec<bool> = messages.iter().enumerate().map(is_gone).collect();
+        for turn in turns(messages).into_iter().take(self.turns) {
+            gone[turn].fill(true);
+        }
+        gone
     }
 }
 
@@ -67,236 +97,53 @@ pub(crate) struct Window<'a> {
     pub(crate) counts: &'a [TokenCount],
 }
 
-/// A bound of bytes, and the bytes that are left where a conversation has more.
-#[derive(Clone, Copy)]
-struct Bound {
-    max: usize,
-    target: usize,
-}
-
-impl Bound {
-    /// The same beside something else that counts, or with what counts too much taken off.
-    fn beside(self, offset: isize) -> Self {
-        let rest = |bytes: usize| bytes.saturating_add_signed(offset.saturating_neg());
-        Self { max: rest(self.max), target: rest(self.target) }
-    }
-}
-
-/// The sizes of a conversation.
-#[derive(Clone)]
-pub(crate) struct Layout<'a> {
-    conversation: &'a [Message],
-    /// Bytes of each message.
-    messages: Vec<usize>,
-    /// Bytes that count beside each message.
-    beside: Vec<usize>,
-    /// The results of tools.
-    results: Vec<ResultSize>,
-    turns: Vec<Range<usize>>,
-    /// Bytes of the lines of the turns that are left out.
-    lines: usize,
-    /// Bytes of their summary.
-    summary: usize,
-}
-
-/// A result of a tool: where it stands, and the bytes that are saved without it.
-#[derive(Clone, Copy)]
-struct ResultSize {
-    message: usize,
-    saves: usize,
-    saves_beside: usize,
-}
-
-impl<'a> Layout<'a> {
-    /// The layout of a conversation.
-    pub(crate) fn of(messages: &'a [Message]) -> Self {
-        let results = answers(messages).map(|(message, _, answer)| ResultSize {
-            message,
-            saves: answer.content.len().saturating_sub(left_of(answer))
-                + answer.media.len() * MEDIA_WEIGHT,
-            saves_beside: 0,
-        });
-        Self {
-            conversation: messages,
-            messages: messages.iter().map(Message::bytes).collect(),
-            beside: vec![0; messages.len()],
-            results: results.collect(),
-            turns: turns(messages),
-            lines: 0,
-            summary: 0,
-        }
-    }
-
-    /// The layout whose last results count with this too: all bytes of each, and those of them that are
-    /// saved without it.
-    pub(crate) fn with_beside(
-        mut self,
-        beside: impl ExactSizeIterator<Item = (usize, usize)>,
-    ) -> Self {
-        let first = self.results.len().saturating_sub(beside.len());
-        for (result, (bytes, saves)) in self.results[first..].iter_mut().zip(beside) {
-            result.saves_beside = saves;
-            self.beside[result.message] += bytes;
-        }
-        self
-    }
-
-    /// The number of results of tools.
-    pub(crate) fn results(&self) -> usize {
-        self.results.len()
-    }
-
-    /// Bytes of all of it.
-    pub(crate) fn bytes(&self) -> usize {
-        self.messages.iter().chain(&self.beside).sum()
-    }
-
-    /// The compaction of a conversation that never has more than `max` bytes, as far as that can be,
-    /// and its bytes then. Where it would have more, half of that is left.
-    pub(crate) fn within(mut self, max: usize) -> (Compaction, usize) {
-        let (compaction, bytes, _) = self.grow(Bound { max, target: max / 2 }, &[]);
-        (compaction, bytes)
-    }
-
-    /// The same for a window of so many tokens, of which a quarter is kept for the answer, and the
-    /// most bytes that the conversation may have at its end. What a provider counted of a question
-    /// tells what stands beside the conversation as that was shown, and how far its bytes are from
-    /// tokens; what was said since is estimated. A count changes nothing about what was shown with
-    /// it.
-    pub(crate) fn within_tokens(
-        mut self,
-        tokens: u32,
-        counts: &[TokenCount],
-    ) -> (Compaction, usize) {
-        let whole = weight(u64::from(tokens));
-        // No more than the window can be full.
-        let counts: Vec<_> = counts
-            .iter()
-            .map(|count| TokenCount { tokens: count.tokens.min(u64::from(tokens)), ..*count })
-            .collect();
-        let bound = Bound { max: whole - whole / 4, target: whole / 2 };
-        let (compaction, _, offset) = self.grow(bound, &counts);
-        (compaction, bound.beside(offset).max)
-    }
-
-    /// Leaves out what there is no room for, message after message. Gives the bytes at the end, and
-    /// those that count beside them.
-    fn grow(&mut self, bound: Bound, counts: &[TokenCount]) -> (Compaction, usize, isize) {
-        let (mut compaction, mut bytes, mut offset) = (Compaction::default(), 0, 0);
-        let mut counts = counts.iter().peekable();
-        for end in 1..=self.messages.len() {
-            while let Some(count) = counts.next_if(|count| count.messages < end) {
-                offset = offset_of(weight(count.tokens), bytes);
-            }
-            bytes += self.messages[end - 1] + self.beside[end - 1];
-            let Bound { max, target } = bound.beside(offset);
-            if bytes > max {
-                bytes = self.tighten(end, bytes, (max, target), &mut compaction);
-            }
-        }
-        (compaction, bytes, offset)
-    }
-
-    /// The compaction of a conversation to so many bytes, as far as that can be.
-    pub(crate) fn to(mut self, target: usize) -> Compaction {
-        let mut compaction = Compaction::default();
-        let (end, bytes) = (self.messages.len(), self.bytes());
-        self.tighten(end, bytes, (target, target), &mut compaction);
-        compaction
-    }
-
-    /// Leaves out of the first messages what is oldest, but for the newest result and the last turn,
-    /// until at most `target` bytes are left; turns only as far as that is not the fault of the
-    /// newest result. Gives the bytes that are left.
-    fn tighten(
-        &mut self,
-        end: usize,
-        mut bytes: usize,
-        (max, target): (usize, usize),
-        compaction: &mut Compaction,
-    ) -> usize {
-        let results = self.results.partition_point(|result| result.message < end);
-        while bytes > target && compaction.results + 1 < results {
-            let ResultSize { message, saves, saves_beside } = self.results[compaction.results];
-            // That of a turn that is left out is gone already.
-            let saves = saves.min(self.messages[message]);
-            self.messages[message] -= saves;
-            self.beside[message] -= saves_beside.min(self.beside[message]);
-            bytes -= (saves + saves_beside).min(bytes);
-            compaction.results += 1;
-        }
-        let newest = results.checked_sub(1).map_or(0, |last| {
-            let message = self.results[last].message;
-            self.messages[message] + self.beside[message]
-        });
-        let target = target.max(newest.saturating_add(target / 2)).min(max);
-        let turns = self.turns.partition_point(|turn| turn.start < end);
-        while bytes > target && compaction.turns + 1 < turns {
-            let turn = self.turns[compaction.turns].clone();
-            self.lines += line(&self.conversation[turn.start]).map_or(0, |line| line.len() + 1);
-            for message in turn {
-                bytes -= std::mem::take(&mut self.messages[message]).min(bytes);
-            }
-            compaction.turns += 1;
-            bytes -= self.summary.min(bytes);
-            self.summary = (SUMMARY.len() + self.lines).min(SUMMARY_BYTES_MAX) + NAME_BYTES;
-            bytes += self.summary;
-        }
-        bytes
-    }
-}
-
 /// Tokens as bytes of a conversation.
-fn weight(tokens: u64) -> usize {
+pub(crate) fn weight(tokens: u64) -> usize {
     usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_TOKEN)
 }
 
-/// The bytes that count beside those that were shown, by the weight of a question. A question of less
-/// than half the weight did not have the conversation in it.
-fn offset_of(weight: usize, shown: usize) -> isize {
-    let signed = |bytes: usize| isize::try_from(bytes).unwrap_or(isize::MAX);
-    signed(weight.max(shown / 2)).saturating_sub(signed(shown))
-}
-
-/// The turns that are left out of a conversation, as they were: a message a line, as JSON. Nothing,
-/// if none is.
-pub(crate) fn left_out(messages: &[Message], compaction: Compaction) -> Option<Artifact> {
+/// The messages that are left out of a conversation, as they were: one a line, as JSON. Nothing, if
+/// none is.
+pub(crate) fn left_out(messages: &[Message], gone: &[bool]) -> Option<Artifact> {
     let mut text = String::new();
-    for turn in turns(messages).into_iter().take(compaction.turns) {
-        for message in &messages[turn] {
-            text.push_str(&serde_json::to_string(message).ok()?);
-            text.push('\n');
-        }
+    for message in gone_of(messages, gone) {
+        text.push_str(&serde_json::to_string(message).ok()?);
+        text.push('\n');
     }
     (!text.is_empty()).then(|| Artifact::new(text.into_bytes()))
 }
 
-/// A conversation without what is left out of it, for this reason. `whole` names the turns that are
-/// left out, where they can be read.
+fn gone_of<'a>(
+    messages: &'a [Message],
+    gone: &'a [bool],
+) -> impl DoubleEndedIterator<Item = &'a Message> {
+    messages.iter().zip(gone).filter(|(_, gone)| **gone).map(|(message, _)| message)
+}
+
+/// A conversation without what is left out of it, for this reason; `gone` are the messages of it.
+/// `whole` names them, where they can be read.
 pub(crate) fn shown(
     messages: &[Message],
-    compaction: Compaction,
+    (compaction, gone): (Compaction, &[bool]),
     reason: &str,
     whole: Option<&ArtifactRef>,
 ) -> Vec<Message> {
-    let left_out: Vec<_> = turns(messages).into_iter().take(compaction.turns).collect();
-    let mut summary = (!left_out.is_empty()).then(|| summary_of(messages, &left_out, whole));
+    let mut summary = gone.contains(&true).then(|| summary_of(messages, (compaction, gone), whole));
     let is_answer = |part: &Part| matches!(part, Part::ToolAnswer(_));
-    let (mut turns_out, mut results_out) = (left_out.iter().peekable(), compaction.results);
+    let mut results_out = compaction.results;
     let mut shown = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
         let answers = message.parts.iter().filter(|part| is_answer(part)).count();
-        let gone = answers.min(results_out);
-        results_out -= gone;
-        turns_out.next_if(|turn| turn.end <= at);
-        if turns_out.peek().is_some_and(|turn| turn.contains(&at)) {
+        let out = answers.min(results_out);
+        results_out -= out;
+        if gone.get(at).is_some_and(|gone| *gone) {
             shown.extend(summary.take());
             continue;
         }
         let mut message = message.clone();
         // One that stays as it is shares its parts.
-        if gone > 0 {
-            for part in message.parts.iter_mut().filter(|part| is_answer(part)).take(gone) {
+        if out > 0 {
+            for part in message.parts.iter_mut().filter(|part| is_answer(part)).take(out) {
                 let Part::ToolAnswer(answer) = part else { continue };
                 leave_out(answer, reason);
             }
@@ -306,33 +153,78 @@ pub(crate) fn shown(
     shown
 }
 
-/// The message that stands instead of turns which are left out: the first and last lines of answers,
-/// by a rule of the host, as no model is asked for it, and the name of the whole.
+/// The message that stands instead of those which are left out: first and last lines, by a rule of the
+/// host, as no model is asked for it, and the name of the whole.
 fn summary_of(
     messages: &[Message],
-    left_out: &[Range<usize>],
+    (compaction, gone): (Compaction, &[bool]),
     whole: Option<&ArtifactRef>,
 ) -> Message {
-    let mut summary = last_of(left_out.iter().filter_map(|turn| line(&messages[turn.start])));
+    let lines = gone_of(messages, gone).filter_map(line);
+    let (heading, role) = heading(compaction);
+    let mut summary = last_of(heading, lines);
     if let Some(whole) = whole {
         let name = serde_json::json!({ "hash": whole.hash, "size": whole.size });
         summary.push_str(&format!("\nAll of them: {}", serde_json::json!({ "artifact": name })));
     }
-    Message::text(Role::System, summary)
+    Message::text(role, summary)
 }
 
-/// Cuts the newest result, where a conversation has more than `max` bytes even without what can be
-/// left out of it.
+/// The first line of a summary, and its speaker. Words of others than the assistant are no
+/// instructions, and may stand where those begin.
+fn heading(compaction: Compaction) -> (&'static str, Role) {
+    match compaction.words {
+        0 => (SUMMARY, Role::System),
+        _ => (SUMMARY_OF_WORDS, Role::User),
+    }
+}
+
+/// Cuts the results of the newest turn that has some, where a conversation has more than `max` bytes
+/// even without what can be left out of it: all to one length, as far as they are longer. Where little
+/// would be left of each, the oldest are left out.
 pub(crate) fn cut_newest(messages: &mut [Message], max: usize, reason: &str) {
     let bytes: usize = messages.iter().map(Message::bytes).sum();
-    let Some((message, part)) = answers(messages).map(|(at, part, _)| (at, part)).last() else {
+    let mut over = bytes.saturating_sub(max);
+    let Some(last) = answers(messages).map(|(at, ..)| at).last().filter(|_| over > 0) else {
         return;
     };
-    let Part::ToolAnswer(answer) = &mut messages[message].parts[part] else { return };
-    let over = bytes.saturating_sub(max);
-    let left = answer.content.len().saturating_sub(over + OMITTED_BYTES).max(NEWEST_BYTES_MIN);
+    let turn = turns(messages).into_iter().rfind(|turn| turn.contains(&last));
+    let turn = turn.unwrap_or(last..last + 1);
+    let parts = messages[turn].iter_mut().flat_map(|message| message.parts.iter_mut());
+    let mut newest: Vec<&mut ToolAnswer> = parts.filter_map(answer_of).collect();
+    let mut oldest = 0;
+    while oldest + 1 < newest.len()
+        && length_of_each(&newest[oldest..], over) < NEWEST_BYTES_MIN + OMITTED_BYTES
+    {
+        let before = bytes_of(newest[oldest]);
+        leave_out(newest[oldest], reason);
+        over = over.saturating_sub(before.saturating_sub(bytes_of(newest[oldest])));
+        oldest += 1;
+    }
+    let most = length_of_each(&newest[oldest..], over);
+    newest[oldest..].iter_mut().for_each(|answer| cut_to(answer, most, reason));
+}
+
+/// The most bytes of each of some results that all of them together have so many bytes fewer.
+fn length_of_each(answers: &[&mut ToolAnswer], over: usize) -> usize {
+    let mut sizes: Vec<usize> = answers.iter().map(|answer| answer.content.len()).collect();
+    sizes.sort_unstable();
+    let mut room = sizes.iter().sum::<usize>().saturating_sub(over);
+    for (at, size) in sizes.iter().enumerate() {
+        let each = room / (sizes.len() - at);
+        if *size > each {
+            return each;
+        }
+        room -= size;
+    }
+    usize::MAX
+}
+
+/// Cuts a result to at most so many bytes, with the words that stand around what is left.
+fn cut_to(answer: &mut ToolAnswer, most: usize, reason: &str) {
+    let left = most.saturating_sub(OMITTED_BYTES).max(NEWEST_BYTES_MIN);
     // Quotes and controls are written longer within the words that stand around it.
-    if over == 0 || left + OMITTED_BYTES >= answer.content.len() {
+    if left.saturating_add(OMITTED_BYTES) >= answer.content.len() {
         return;
     }
     answer.content = serde_json::json!({
@@ -343,6 +235,20 @@ pub(crate) fn cut_newest(messages: &mut [Message], max: usize, reason: &str) {
         "artifact": artifact(answer),
     })
     .to_string();
+}
+
+/// Bytes of a result that may be left out of it.
+fn bytes_of(answer: &ToolAnswer) -> usize {
+    answer.content.len() + answer.media.len() * MEDIA_WEIGHT
+}
+
+fn answer_of(part: &mut Part) -> Option<&mut ToolAnswer> {
+    match part {
+        Part::ToolAnswer(answer) => Some(answer),
+        Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) | Part::Media(_) => {
+            None
+        }
+    }
 }
 
 /// The results of tools, with their places.
@@ -360,7 +266,7 @@ fn answers(messages: &[Message]) -> impl Iterator<Item = (usize, usize, &ToolAns
 }
 
 /// The turns: each answer of the assistant with the results that follow on it.
-pub(crate) fn turns(messages: &[Message]) -> Vec<Range<usize>> {
+fn turns(messages: &[Message]) -> Vec<Range<usize>> {
     let mut turns: Vec<Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         match message.role {
@@ -421,15 +327,15 @@ pub(crate) fn in_short(messages: &[Message]) -> Message {
     let known = before.strip_prefix(SUMMARY).map(|lines| lines.trim_start_matches('\n'));
     let mut lines: Vec<_> = known.into_iter().flat_map(str::lines).map(str::to_owned).collect();
     lines.extend(turns(messages).iter().filter_map(|turn| line(&messages[turn.start])));
-    Message::text(Role::System, last_of(lines))
+    Message::text(Role::System, last_of(SUMMARY, lines))
 }
 
 /// A summary of the last of these lines, as those are the nearest.
-fn last_of<I>(all: I) -> String
+fn last_of<I>(heading: &str, all: I) -> String
 where
     I: IntoIterator<Item = String, IntoIter: DoubleEndedIterator>,
 {
-    let (mut lines, mut bytes) = (Vec::new(), SUMMARY.len());
+    let (mut lines, mut bytes) = (Vec::new(), heading.len());
     for line in all.into_iter().rev() {
         bytes += line.len() + 1;
         if bytes > SUMMARY_BYTES_MAX {
@@ -437,19 +343,32 @@ where
         }
         lines.push(line);
     }
-    lines.push(SUMMARY.to_owned());
+    lines.push(heading.to_owned());
     lines.reverse();
     lines.join("\n")
 }
 
-/// An answer in a summary: its first and its last line; `None` if it has no text.
-fn line(answer: &Message) -> Option<String> {
-    let text = answer.joined_text();
-    let mut said = text.lines().map(str::trim).filter(|line| !line.is_empty());
+/// An answer of the assistant, or words of the user, in a summary: the first and the last line; `None`
+/// without text.
+fn line(message: &Message) -> Option<String> {
+    let text = message.joined_text();
+    let said = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    match message.role {
+        Role::Assistant => Some(format!("- {}", first_and_last(said)?)),
+        Role::User => {
+            // A report ends with the fence around what it says.
+            let said = said.filter(|line| line.bytes().any(|byte| byte != b'`'));
+            Some(format!("- user: {}", first_and_last(said)?))
+        }
+        Role::System | Role::Tool => None,
+    }
+}
+
+fn first_and_last<'t>(mut said: impl DoubleEndedIterator<Item = &'t str>) -> Option<String> {
     let first = first_chars(said.next()?, LINE_CHARS_MAX);
     Some(match said.next_back() {
-        Some(last) => format!("- {first} … {}", first_chars(last, LINE_CHARS_MAX)),
-        None => format!("- {first}"),
+        Some(last) => format!("{first} … {}", first_chars(last, LINE_CHARS_MAX)),
+        None => first.to_owned(),
     })
 }
 

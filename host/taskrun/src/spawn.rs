@@ -15,7 +15,7 @@ use taskrun_journal::spec::{HOST_KEYS, RunClass, RunSpec, TreeBounds};
 use crate::autonomy::AutonomyRequest;
 use crate::image::ImageBytes;
 
-pub(crate) use self::accept::{accept, digest_of_parts, fingerprint, task_digest};
+pub(crate) use self::accept::{accept, digest_of_parts, fingerprint, narrowing_of, task_digest};
 
 /// Most messages that a request puts before its task.
 pub(crate) const CONTEXT_MESSAGES_MAX: usize = 256;

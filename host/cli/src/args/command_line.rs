@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, CommandFactory, Error, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Arg, Args, CommandFactory, Error, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use super::{Cli, Command, Globals};
 
@@ -27,7 +28,10 @@ impl Cli {
         if asks_help {
             words.push("--help".into());
         }
-        parse_named_command(&words).map_or_else(|| Self::try_parse_from(words), Ok)
+        parse_named_command(&words).map_or_else(
+            || Self::try_parse_from(&words).map_err(|error| with_variable(error, &words)),
+            Ok,
+        )
     }
 
     /// The command that these words name, as it is typed: `taskrun agent show`.
@@ -36,15 +40,42 @@ impl Cli {
         let mut all = Self::command();
         // Those of a command come to be when it is built.
         all.build();
-        let (mut command, mut named) = (&all, "taskrun".to_owned());
-        for word in words.iter().skip(1) {
-            if let Some(found) = command.find_subcommand(word) {
-                command = found;
-                named = format!("{named} {}", found.get_name());
-            }
-        }
-        named
+        named(&all, words).1
     }
+}
+
+/// The command that these words name, with its name as it is typed.
+fn named<'c>(all: &'c clap::Command, words: &[OsString]) -> (&'c clap::Command, String) {
+    let (mut command, mut named) = (all, "taskrun".to_owned());
+    for word in words.iter().skip(1) {
+        if let Some(found) = command.find_subcommand(word) {
+            command = found;
+            named = format!("{named} {}", found.get_name());
+        }
+    }
+    (command, named)
+}
+
+/// The error about these words, with the variable whose value is no UTF-8, if it is one: the parser
+/// does not name it. Names of files may have any bytes.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the parser, through which settings come, has refused one and does not say which"
+)]
+fn with_variable(error: Error, words: &[OsString]) -> Error {
+    if error.kind() != ErrorKind::InvalidUtf8 || words.iter().any(|word| word.to_str().is_none()) {
+        return error;
+    }
+    let mut all = Cli::command();
+    all.build();
+    let arguments = named(&all, words).0.get_arguments();
+    let texts = arguments.filter(|argument| argument.get_value_hint() != ValueHint::AnyPath);
+    let refused = texts
+        .filter_map(Arg::get_env)
+        .find(|name| std::env::var_os(name).is_some_and(|value| value.to_str().is_none()));
+    let Some(name) = refused else { return error };
+    let message = format!("the value of {} is no UTF-8", name.display());
+    all.error(ErrorKind::InvalidUtf8, message)
 }
 
 /// The place of the word `help` where a command is named, behind global options if there are some.

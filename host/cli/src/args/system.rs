@@ -80,8 +80,8 @@ pub(crate) enum ModelCommand {
     /// cassette.
     ///
     /// The exit code is 0 if the model answered, 2 if the provider does not accept the request, 3 if
-    /// it does not accept the key, 5 if it declines to answer, and 10 if it cannot be reached or
-    /// wants a pause.
+    /// it does not accept the key or its account has no quota left, 5 if it declines to answer, and
+    /// 10 if it cannot be reached or wants a pause.
     Test {
         /// The model, by its name in the policy
         model: String,

@@ -47,7 +47,7 @@ pub(super) struct Submission<'a> {
 }
 
 impl Submission<'_> {
-    /// The run as `taskrun get` shows it to programs, but for a change of its agent.
+    /// The run as `taskrun get` shows it to programs, but for a change of its agent and its setback.
     ///
     /// # Errors
     /// Those of the store.

@@ -11,6 +11,7 @@ use super::agent_diff::changed_parts;
 use super::agent_versions::short;
 use crate::context::Context;
 use crate::failure::Outcome;
+use crate::follow::Attendance;
 
 /// The difference between the form of its agent that a run has and that of now.
 #[derive(Serialize)]
@@ -31,19 +32,21 @@ pub(super) struct AgentChange {
 }
 
 impl AgentChange {
-    /// That of an open run, as far as the policy at hand tells; `None` if there is none.
-    pub(super) async fn of(context: &Context, storage: &Storage, run: &Run) -> Option<Self> {
+    /// That of an open run, as far as the policy at hand tells; `None` if there is none, and of an
+    /// agent that is not gone, though the policy does not have it.
+    pub(super) async fn of(
+        context: &Context,
+        (storage, attendance): (&Storage, &Attendance),
+        run: &Run,
+    ) -> Option<Self> {
         if run.status().is_terminal() {
             return None;
         }
-        // The data directory is named, and the policy that is found here may be another one's.
-        if context.globals.data_dir.is_some() && context.globals.config.is_none() {
-            return None;
-        }
-        let policy: Policy = context.read_policy(&context.policy_file().ok()??).ok()?;
+        let policy = context.policy_at_hand()?;
         let own = run.pin().to_owned();
         let Some(agent) = policy.agents.get(&run.spec.agent_name) else {
-            return Some(Self::unknown(own, true));
+            let gone = attendance.gone(run).filter(|gone| *gone == run.spec.agent_name);
+            return gone.map(|_| Self::unknown(own, true));
         };
         // An entry is of whatever form its agent has at the next heartbeat.
         if !run.spec.class.is_task() || !has_digest(&own) {
@@ -67,11 +70,19 @@ impl AgentChange {
         Self { pin, now: None, parts: Vec::new(), upgrade: None, is_gone }
     }
 
+    /// True if the policy does not have the agent.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
     /// In words, for people.
     pub(super) fn text(&self, run: &Run) -> String {
         let (agent, id) = (&run.spec.agent_name, run.id());
         match (&self.now, self.is_gone) {
-            (None, true) => format!("the policy has no agent {agent}: the run begins nothing"),
+            (None, true) => format!(
+                "the policy has no agent {agent}: the run begins nothing; put it back, or end the \
+                 run with `taskrun cancel {id}`"
+            ),
             (None, false) => {
                 format!("a file of agent {agent} is missing; see `taskrun agent check {agent}`")
             }

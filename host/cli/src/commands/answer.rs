@@ -15,6 +15,7 @@ use taskrun_journal::question::{
 };
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
+use taskrun_runtime::Storage;
 
 use super::form::{Form, INPUT_BYTES_MAX};
 use super::text::text;
@@ -22,8 +23,9 @@ use crate::args::{AnswerArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, refusal_of};
-use crate::follow::supervisor_at_hand;
+use crate::follow::{Attendance, supervisor_at_hand};
 use crate::output::escape::{escaped_line, indented};
+use crate::output::stream::BlockingStream;
 use crate::output::{GOES_ON, run_object, status_text};
 use crate::resolve::resolve_asking;
 use crate::shell;
@@ -36,7 +38,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     let asked = client.asks(run.id().as_str()).await?;
     if is_form(context, args) && !asked.is_empty() {
         let answered = fill(context, &client, run, &asked).await?;
-        print(context, &controller, &answered).await?;
+        print(context, (&storage, &controller), &answered).await?;
         supervisor_at_hand(context, &controller, &storage).find_host(&answered).await?;
         return Ok(Exit::Completed);
     }
@@ -54,7 +56,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
             if let Some(request) = lasting::request(args, &run)? {
                 let answered = client.consent(id, item, request).await;
                 let answered = answered.map_err(|error| refusal_of(error, run.id()))?;
-                print(context, &controller, &answered.run).await?;
+                print(context, (&storage, &controller), &answered.run).await?;
                 let mut hosts = supervisor_at_hand(context, &controller, &storage);
                 hosts.find_host(&answered.run).await?;
                 return lasting::tell(context, answered);
@@ -68,7 +70,7 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         true => unquoted(error, run.id()),
         false => refusal_of(error, run.id()),
     })?;
-    print(context, &controller, &run).await?;
+    print(context, (&storage, &controller), &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
 }
@@ -131,7 +133,8 @@ pub(super) async fn typed(command: String, item: &Item) -> Outcome<Option<Answer
     // Somebody types: the runtime has other things to do meanwhile, and says so on stderr, which is
     // not locked for that.
     let typed = tokio::task::spawn_blocking(move || {
-        let form = Form::new(std::io::stdin().lock(), std::io::stderr());
+        let input = BlockingStream(std::io::stdin().lock());
+        let form = Form::new(input, BlockingStream(std::io::stderr()));
         form.discarding(discard_typed).at_terminal(command).fill(&item)
     });
     typed.await.expect("a form does not panic").map_err(|error| {
@@ -371,14 +374,23 @@ fn question_text(question: &Question) -> String {
     text
 }
 
-async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome<()> {
+async fn print(
+    context: &Context,
+    (storage, controller): (&Storage, &Controller),
+    run: &Run,
+) -> Outcome<()> {
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => {
             let open = context.client(controller).asks(run.id().as_str()).await?;
             let names: Vec<_> = open.iter().map(|item| escaped_line(item.id())).collect();
             let left = match (names.is_empty(), &run.state.pause) {
-                (true, None) => GOES_ON.to_owned(),
+                (true, None) => match Attendance::look(context, storage).await?.gone(run) {
+                    Some(agent) => {
+                        format!("{GOES_ON} once a host has agent {}", escaped_line(&agent))
+                    }
+                    None => GOES_ON.to_owned(),
+                },
                 (true, Some(_)) => {
                     format!("{}, {GOES_ON} once it is resumed", status_text(run))
                 }

@@ -111,7 +111,8 @@ pub(super) async fn consents(context: &Context, args: &ConsentsArgs) -> Outcome 
     match &args.command {
         None => ls(context, &client, args.all).await,
         Some(ConsentsCommand::Revoke(_)) if args.all => {
-            Err(Failure::usage("invalid", "--all is for the list"))
+            Err(Failure::usage("invalid", "--all is for the list")
+                .hint("list all with `taskrun consents -a`, and revoke one without --all"))
         }
         Some(ConsentsCommand::Revoke(args)) => revoke(context, &client, args.number).await,
     }

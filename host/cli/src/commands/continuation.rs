@@ -48,7 +48,6 @@ pub(super) async fn continue_run(
 ) -> Outcome<SpawnOutcome> {
     let policy = context.policy()?;
     agent_of(&policy, begin.agent())?;
-    let file = policy.path.clone();
     let storage = context.storage(&context.data_dir()?)?;
     let controller = context.accepting(&storage, &policy, &[begin.agent().to_owned()]).await?;
     let client = context.client(&controller);
@@ -86,7 +85,7 @@ pub(super) async fn continue_run(
         context.printer.talk(with(DIM, &text));
     }
     if !run.status().is_terminal() {
-        let attended = context.background_host(&file, &storage)?.attend().await;
+        let attended = context.background_host(&policy, &storage)?.attend().await;
         attended.map_err(|error| background_failure(&error).about(run.id()))?;
     }
     Ok(SpawnOutcome { run, reused })

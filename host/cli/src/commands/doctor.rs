@@ -74,6 +74,14 @@ impl Check {
         self.hint = Some(hint.to_owned());
         self
     }
+
+    /// The same where the store was to be made anew: what helps is told there.
+    fn beside_repair(mut self, is_repair: bool) -> Self {
+        if is_repair {
+            self.hint = None;
+        }
+        self
+    }
 }
 
 #[derive(Serialize)]
@@ -247,13 +255,14 @@ async fn store(
     let storage = match context.existing_storage() {
         Ok(storage) => storage,
         Err(failure) => {
-            checks.push(Check::failed("data", &failure));
+            checks.push(Check::failed("data", &failure).beside_repair(args.repair));
             return Vec::new();
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
     checks.push(room::check(context, dir, &storage, policy));
-    checks.extend(damage(context, dir, &storage, args.check || args.repair).await);
+    let damage = damage(context, dir, &storage, args.check || args.repair).await;
+    checks.extend(damage.map(|check| check.beside_repair(args.repair)));
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     match outbox::check(context, &storage).await {
         Ok(check) => checks.extend(check),
@@ -314,13 +323,32 @@ async fn damage(context: &Context, dir: &Path, storage: &Storage, all: bool) -> 
 /// Makes the store anew if anything in it is damaged, and says what became of it.
 async fn repaired(dir: &Path, format: JournalFormat) -> Check {
     let failed = |error: StoreError| {
-        let is_used = matches!(error, StoreError::Locked { .. });
-        let check = Check::failed("repair", &Box::<Failure>::from(error));
-        match is_used {
-            true => check.hint(
-                "end the hosts and other commands that use this data directory, and try again",
+        // Those of other commands name this one.
+        let hint = match &error {
+            StoreError::Locked { .. } => {
+                Some("end the hosts and other commands that use this data directory, and try again")
+            }
+            StoreError::Corrupt { .. } => {
+                Some("it was not changed: move it away, or give another --data-dir")
+            }
+            StoreError::Version { .. } => Some(
+                "it was not changed: its journals mean nothing to this version; use the taskrun that \
+                 wrote it",
             ),
-            false => check,
+            StoreError::Format { .. }
+            | StoreError::Full { .. }
+            | StoreError::NoRoom { .. }
+            | StoreError::ReadOnly { .. }
+            | StoreError::Unavailable { .. }
+            | StoreError::Replaced { .. }
+            | StoreError::Refused { .. }
+            | StoreError::Closed
+            | StoreError::Unknown { .. } => None,
+        };
+        let check = Check::failed("repair", &Box::<Failure>::from(error));
+        match hint {
+            Some(hint) => check.hint(hint),
+            None => check,
         }
     };
     match check_store(dir, format).await {

@@ -77,8 +77,11 @@ pub(super) fn detail(event: &Event) -> String {
             let calls = human::count(u64::from(*expected_children_total), "call");
             format!("{tool_call_id}: {calls}")
         }
-        Event::HostAnswered { call, answer, .. } => {
-            format!("question {call} of the step: {}", answer.question())
+        Event::HostAnswered { call, model, answer, .. } => {
+            let question = format!("question {call} of the step: {}", answer.question());
+            let model = model.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+            let error = answer.model_error().map(|error| format!(": {}", error.in_full()));
+            format!("{question}{model}{}", error.unwrap_or_default())
         }
         Event::OutsideAnswered { number, answer, .. } => {
             let answer =
@@ -108,8 +111,9 @@ pub(super) fn detail(event: &Event) -> String {
             let pause = human::duration(Duration::from_millis(*retry_after_ms));
             format!("turn {turn}, attempt {attempt}, again in {pause}: {error}")
         }
-        Event::PushedBack { turn, model, until: at, reason, .. } => {
-            format!("turn {turn}, model {model}{}: {reason}", until(Some(*at)))
+        Event::PushedBack { turn, model, until: at, reason, said, .. } => {
+            let said = said.as_deref().map(|said| format!(": {said}")).unwrap_or_default();
+            format!("turn {turn}, model {model}{}: {reason}{said}", until(Some(*at)))
         }
         Event::TurnSkipped { turn, attempts, error, .. } => {
             let attempts = human::count(u64::from(*attempts), "attempt");

@@ -50,7 +50,7 @@ mod tests {
     use crate::output::versioned;
 
     /// An event of every kind.
-    const EVENTS: &str = include_str!("../../../journal/tests/formats/2/events.jsonl");
+    const EVENTS: &str = include_str!("../../../journal/tests/formats/3/events.jsonl");
 
     #[test]
     fn no_key_of_an_event_stands_twice() {

@@ -30,6 +30,7 @@ pub(super) async fn export(context: &Context, args: &ExportArgs) -> Outcome {
     let run = resolve(&context.client(&controller), &args.run).await?;
     let id = run.id().as_str();
     let file = args.file.clone().unwrap_or_else(|| PathBuf::from(format!("{id}.taskrun")));
+    check_free(&file)?;
     let summary = write(context, &storage, &run, &file).await?;
     let printer = &context.printer;
     let shown = file.display().to_string();
@@ -59,8 +60,7 @@ pub(super) fn check_free(file: &Path) -> Outcome<()> {
         Ok(_) => ErrorKind::NotADirectory.into(),
         Err(source) => source,
     };
-    Err(export_failure(&ExportError::Io { path: file.to_owned(), source })
-        .hint("make its folder, or name a file in another one"))
+    Err(export_failure(&ExportError::Io { path: file.to_owned(), source }))
 }
 
 /// Writes a run into a file that was followed to this outcome, if it has ended.
@@ -131,14 +131,41 @@ pub(super) fn export_failure(error: &ExportError) -> Box<Failure> {
         ExportError::Store(error) => store_failure(error),
         ExportError::Io { source, .. } => {
             let message = format!("{error} cannot be read or written");
-            Failure::usage("export-file", message).because(source)
+            Failure::usage("export-file", message)
+                .because(source)
+                .hint("make its folder, or name a file in another one")
         }
         ExportError::Exists { .. } => {
             usage("export-file").hint("name another file, or remove that one")
         }
-        ExportError::Form { .. } | ExportError::Format { .. } => usage("export-later"),
-        ExportError::Malformed { .. } => usage("export-damaged"),
-        ExportError::TooLarge { .. } => usage("export-too-large"),
+        ExportError::Form { .. } | ExportError::Format { .. } => {
+            usage("export-later").hint("read it with a later version of taskrun")
+        }
+        ExportError::Malformed { .. } => usage("export-damaged")
+            .hint("export the run again: the file is cut off or damaged, or is no export"),
+        ExportError::TooLarge { .. } => usage("export-too-large")
+            .hint("look at a run of that size with `taskrun events` and `taskrun transcript`"),
         ExportError::Panicked => Failure::unexpected(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_that_is_not_written_or_read_says_what_to_do_instead() {
+        let path = || PathBuf::from("run.taskrun");
+        let what = "events";
+        for error in [
+            ExportError::Io { path: path(), source: ErrorKind::NotFound.into() },
+            ExportError::Exists { path: path() },
+            ExportError::Form { path: path(), found: 9 },
+            ExportError::Format { path: path(), found: 9, known: 1 },
+            ExportError::Malformed { path: path(), detail: "it is empty".to_owned() },
+            ExportError::TooLarge { path: path(), what, limit: 1 },
+        ] {
+            assert!(export_failure(&error).hint.is_some(), "{error}");
+        }
     }
 }

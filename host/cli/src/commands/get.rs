@@ -1,18 +1,30 @@
 //! `taskrun get`.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use serde::Serialize;
-use taskrun_journal::message::Labels;
+use taskrun_journal::list::{PAGE_MAX, TreePage, TreeQuery};
+use taskrun_journal::message::{Labels, Usage};
 use taskrun_journal::run::{Run, RunView};
-use taskrun_runtime::{agent_loads, awaited_loads};
+use taskrun_journal::status::Status;
+use taskrun_runtime::{Storage, agent_loads, awaited_loads};
 
 use super::agent_change::AgentChange;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{due_later, due_without_host};
-use crate::output::{Printer, load_text, run_details, snapshot_details, versioned};
+use crate::follow::{Attendance, Lack};
+use crate::output::{Printer, Surroundings, load_text, run_details, snapshot_details, versioned};
 use crate::resolve::resolve;
+use crate::setback::Setback;
+
+/// Most runs of a tree that are read for what is spent beneath a run: more than one has, unless
+/// autonomous runs are in it.
+const TREE_RUNS_MAX: usize = 5_000;
+/// The time in which a host begins that was started for a run.
+const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Serialize)]
 struct Shown<'a, T> {
@@ -22,6 +34,8 @@ struct Shown<'a, T> {
     runtime_state: Labels,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_change: Option<&'a AgentChange>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    setback: Option<&'a Setback>,
 }
 
 /// Prints an artifact: a text as one, and an image as it is, though not at a terminal.
@@ -52,35 +66,92 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         return artifact(printer, &bytes);
     }
     let children = controller.children(&run).await?;
-    let change = AgentChange::of(context, &storage, &run).await;
-    let agent_change = change.as_ref();
+    let attendance = match run.status().is_terminal() {
+        true => Attendance::default(),
+        false => Attendance::look(context, &storage).await?,
+    };
+    let change = AgentChange::of(context, (&storage, &attendance), &run).await;
+    // The record is shown also where the journal cannot be read.
+    let setback = Setback::of(&context.client(&controller), &run).await.unwrap_or_default();
+    let (agent_change, setback) = (change.as_ref(), setback.as_ref());
     let runtime_state = run.spec.given_state();
+    if printer.format() == OutputFormat::Table {
+        let beneath = match children.started {
+            0 => Usage::default(),
+            _ => beneath(context, &storage, &run).await,
+        };
+        let beat = attendance.beat(&run, context.now());
+        let details = setback.map(|one| one.details(context.now())).unwrap_or_default();
+        let around = Surroundings { children, beneath, beat, setback: &details };
+        printer.line(run_details(&run, &around, context.now()));
+    }
     if args.calls {
         let snapshot = context.client(&controller).snapshot(run.id().as_str()).await?;
         if printer.format() == OutputFormat::Table {
-            printer.line(run_details(&run, children, context.now()));
             printer.line(snapshot_details(&snapshot));
         } else {
-            print(printer, &run, &Shown { run: snapshot, runtime_state, agent_change });
+            print(printer, &run, &Shown { run: snapshot, runtime_state, agent_change, setback });
         }
-    } else if printer.format() == OutputFormat::Table {
-        printer.line(run_details(&run, children, context.now()));
-    } else {
+    } else if printer.format() != OutputFormat::Table {
         let shown = RunView::with_children(&run, children);
-        print(printer, &run, &Shown { run: shown, runtime_state, agent_change });
+        print(printer, &run, &Shown { run: shown, runtime_state, agent_change, setback });
     }
-    let hosts = storage.hosts.hosts().await?;
-    let loads = agent_loads(&context.data_dir()?, &hosts);
+    if let Some(advice) = setback.and_then(Setback::advice) {
+        printer.advise(&advice);
+    }
     if let Some(change) = &change {
         printer.advise(&change.text(&run));
     }
-    for load in awaited_loads(&loads, std::slice::from_ref(&run)) {
-        printer.talk(load_text(load, context.now(), printer));
+    let is_gone = change.is_some_and(|change| change.is_gone());
+    tell_lack(context, &attendance, &run, is_gone)
+}
+
+/// The consumption beneath a run, as `taskrun tree` counts it; none where too many runs would have
+/// to be read for it, or one cannot be: the rest is shown all the same.
+async fn beneath(context: &Context, storage: &Storage, run: &Run) -> Usage {
+    let (scope, query) = (context.principal().scope, TreeQuery::of(&run.spec));
+    let (mut used, mut inside) = (Usage::default(), HashSet::from([run.id().clone()]));
+    let (mut read, mut after) = (0, None);
+    while read < TREE_RUNS_MAX {
+        let page = storage.store.tree(&query, after, PAGE_MAX).await;
+        let Ok(TreePage { runs, next }) = page else { return Usage::default() };
+        read += runs.len();
+        // A run is accepted before those beneath it.
+        for one in runs {
+            if one.spec.parent_run_id.as_ref().is_some_and(|parent| inside.contains(parent)) {
+                inside.insert(one.id().clone());
+                if scope.admits(&one) {
+                    used = used.plus(one.state.progress.usage());
+                }
+            }
+        }
+        if next.is_none() {
+            return used;
+        }
+        after = next;
     }
-    let now = context.now();
-    let is_executed = hosts.iter().any(|host| host.executes(&run.spec));
-    if let Some(due) = due_later(&run, now).filter(|_| !is_executed) {
-        printer.advise(&due_without_host(run.id(), due, now));
+    Usage::default()
+}
+
+/// Says so if no host goes on with the run, and why; that the policy does not have its agent may
+/// have been said.
+fn tell_lack(context: &Context, attendance: &Attendance, run: &Run, is_gone: bool) -> Outcome {
+    let (printer, now) = (&context.printer, context.now());
+    let loads = agent_loads(&context.data_dir()?, attendance.hosts());
+    let mut awaited = awaited_loads(&loads, std::slice::from_ref(run)).peekable();
+    let is_loaded = awaited.peek().is_some();
+    awaited.for_each(|load| printer.talk(load_text(load, now, printer)));
+    // A host may be beginning for one that was just asked for.
+    let is_young = now.since(run.spec.created_at) < BEGINS_WITHIN;
+    let is_new = run.status() == Status::Queued && run.spec.class.is_task() && is_young;
+    let lack = attendance.lack(run, now).filter(|lack| match lack {
+        Lack::Agent(agent) => !is_gone || *agent != run.spec.agent_name,
+        Lack::Heartbeat => true,
+        Lack::Host(Some(_)) => !is_loaded,
+        Lack::Host(None) => !is_loaded && !is_new,
+    });
+    if let Some(lack) = lack {
+        printer.talk(attendance.text(run, &lack, now, printer));
     }
     Ok(Exit::Completed)
 }

@@ -111,12 +111,17 @@ fn text(path: &str, inspection: &Inspection) -> String {
 
 /// The imports by what it takes to have them, one line for each class.
 pub(super) fn import_lines(inspection: &Inspection) -> Vec<String> {
+    let mut versions: BTreeMap<&str, u32> = BTreeMap::new();
+    for import in &inspection.imports {
+        *versions.entry(import.name()).or_default() += 1;
+    }
     let mut by_class: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for import in &inspection.imports {
         let is_refused = import.is_refused_to(inspection.kind);
         let rank = if is_refused { 0 } else { rank(class_in(import, inspection.kind)) };
         let class = (rank, class_of(import, inspection.kind));
-        by_class.entry(class).or_default().push(short(&import.interface));
+        let is_alone = versions.get(import.name()) == Some(&1);
+        by_class.entry(class).or_default().push(short(import, is_alone));
     }
     by_class
         .into_iter()
@@ -137,7 +142,7 @@ fn class_of(import: &ImportInfo, kind: Kind) -> String {
     let class = class_in(import, kind);
     match class {
         // These words say it already.
-        ImportClass::Sockets | ImportClass::Unknown => class.to_string(),
+        ImportClass::Sockets | ImportClass::OtherWasi | ImportClass::Unknown => class.to_string(),
         ImportClass::Types
         | ImportClass::Always
         | ImportClass::Agents
@@ -150,16 +155,28 @@ fn class_of(import: &ImportInfo, kind: Kind) -> String {
     }
 }
 
-/// The name without what goes without saying.
-fn short(interface: &str) -> &str {
-    let name = interface.split_once('@').map_or(interface, |(name, _)| name);
+/// The name without what goes without saying. The version is told where it may be the reason that
+/// the import is never given, and where the interface is imported in another one, too.
+fn short(import: &ImportInfo, is_alone: bool) -> &str {
+    let name: &str = match import.class {
+        ImportClass::Sockets | ImportClass::OtherWasi | ImportClass::Unknown => &import.interface,
+        ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::Capability(_)
+        | ImportClass::WasiFiles
+        | ImportClass::WasiInert => match is_alone {
+            true => import.name(),
+            false => &import.interface,
+        },
+    };
     name.strip_prefix("taskrun:plugin/").unwrap_or(name)
 }
 
 /// The order of imports: those that matter to an operator come first.
 fn rank(class: ImportClass) -> u8 {
     match class {
-        ImportClass::Sockets | ImportClass::Unknown => 0,
+        ImportClass::Sockets | ImportClass::OtherWasi | ImportClass::Unknown => 0,
         ImportClass::Capability(_) => 1,
         ImportClass::WasiFiles => 2,
         ImportClass::Agents => 3,
@@ -207,4 +224,43 @@ fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
     };
     lines.extend(allow);
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_shown_of_what_is_never_given_and_of_what_is_imported_twice() {
+        let imports = [
+            ("other:a/b@1.0.0", ImportClass::Unknown),
+            ("taskrun:plugin/clock@0.1.0", ImportClass::Always),
+            ("taskrun:plugin/clock@0.1.1", ImportClass::Always),
+            ("taskrun:plugin/log@0.1.0", ImportClass::Always),
+            ("wasi:cli/stdout@0.2.6", ImportClass::WasiInert),
+            ("wasi:cli/stdout@0.3.0", ImportClass::OtherWasi),
+            ("wasi:random/random@0.2.6", ImportClass::WasiInert),
+            ("wasi:sockets/tcp@0.2.6", ImportClass::Sockets),
+        ];
+        let imports = imports.map(|(interface, class)| ImportInfo {
+            interface: interface.to_owned(),
+            functions: Vec::new(),
+            class,
+        });
+        let inspection = Inspection {
+            digest: String::new(),
+            size: 0,
+            kind: Kind::Tool,
+            imports: imports.to_vec(),
+            exports: Vec::new(),
+        };
+        let lines = [
+            "never given: wasi:sockets/tcp@0.2.6",
+            "unknown: other:a/b@1.0.0",
+            "unknown, as this host speaks WASI 0.2: wasi:cli/stdout@0.3.0",
+            "always given: clock@0.1.0, clock@0.1.1, log",
+            "inert: wasi:cli/stdout@0.2.6, wasi:random/random",
+        ];
+        assert_eq!(import_lines(&inspection), lines);
+    }
 }

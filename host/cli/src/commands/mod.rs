@@ -25,6 +25,7 @@ mod export;
 pub(crate) mod form;
 mod gc;
 mod get;
+mod gone_subscribers;
 mod image;
 mod inbox;
 mod inspect;

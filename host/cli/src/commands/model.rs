@@ -215,6 +215,11 @@ fn unanswered(error: &ModelError, model: &ModelPolicy) -> Box<Failure> {
              account may use this model"
                 .to_owned(),
         ),
+        ModelError::NoQuota(_) => (
+            Exit::Forbidden,
+            "model-quota",
+            "no wait helps: give its account more, or name another one's key".to_owned(),
+        ),
         ModelError::InvalidRequest(_) | ModelError::ContextWindow(_) => (
             Exit::Usage,
             "model-request",
@@ -222,7 +227,8 @@ fn unanswered(error: &ModelError, model: &ModelPolicy) -> Box<Failure> {
              provider has a `model` of this name, and what `effort`, `thinking` and `extra` say"
                 .to_owned(),
         ),
-        ModelError::RateLimited { retry_after_ms } | ModelError::Overloaded { retry_after_ms } => {
+        ModelError::RateLimited { retry_after_ms, said: _ }
+        | ModelError::Overloaded { retry_after_ms, said: _ } => {
             let hint = match retry_after_ms {
                 Some(ms) => format!(
                     "it may be asked again in {}; a run would wait so long, up to its \
@@ -252,7 +258,9 @@ fn unanswered(error: &ModelError, model: &ModelPolicy) -> Box<Failure> {
         | ModelError::TooLarge(_) => (
             Exit::Failed,
             "model-answer",
-            "another `provider` may be the protocol that the server speaks".to_owned(),
+            "check that `base_url` is the address of its interface (most end with /v1), and that \
+             `provider` is the protocol that the server speaks"
+                .to_owned(),
         ),
         ModelError::Denied(_)
         | ModelError::UnknownModel(_)
@@ -264,7 +272,7 @@ fn unanswered(error: &ModelError, model: &ModelPolicy) -> Box<Failure> {
             "look at the whole installation with `taskrun doctor`".to_owned(),
         ),
     };
-    let (name, place) = (&model.name, &model.location);
+    let (name, place, error) = (&model.name, &model.location, error.in_full());
     Failure::new(exit, code, format!("model {name} did not answer: {error}"))
         .hint(format!("{hint}; [model.{name}] stands at {place}"))
 }

@@ -9,7 +9,9 @@ use taskrun_journal::dispatch::{Dispatch, DispatchState};
 use taskrun_journal::list::PAGE_MAX;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::store::ReportChange;
+use taskrun_runtime::Storage;
 
+use super::gone_subscribers;
 use super::outbox_dispatches::{self, DispatchRow};
 use crate::args::{OutboxChangeArgs, OutboxCommand, OutboxListArgs, OutputFormat};
 use crate::context::Context;
@@ -84,10 +86,10 @@ impl<'a> Row<'a> {
 }
 
 pub(super) async fn outbox(context: &Context, command: &OutboxCommand) -> Outcome {
-    let (_, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
     match command {
-        OutboxCommand::Ls(args) => ls(context, &client, args).await,
+        OutboxCommand::Ls(args) => ls(context, (&client, &storage), args).await,
         OutboxCommand::Show(args) => {
             let run = resolve(&client, &args.run).await?;
             let id = run.id().as_str();
@@ -97,7 +99,7 @@ pub(super) async fn outbox(context: &Context, command: &OutboxCommand) -> Outcom
                 return Err(none(id));
             }
             show(context, report.map(|report| (report, run.clone())).as_ref(), &dispatches);
-            Ok(Exit::Completed)
+            tell_gone(context, &storage, &dispatches).await
         }
         OutboxCommand::Retry(args) => {
             let wrong = "it is no dead letter; `taskrun outbox show` says what it is";
@@ -170,7 +172,18 @@ async fn change(
     Ok(Exit::Completed)
 }
 
-async fn ls(context: &Context, client: &Client, args: &OutboxListArgs) -> Outcome {
+/// Says which of the subscribers that are to be told nobody tells.
+async fn tell_gone(context: &Context, storage: &Storage, dispatches: &[Dispatch]) -> Outcome {
+    let lines = gone_subscribers::lines(context, storage, dispatches).await?;
+    lines.iter().for_each(|line| context.printer.talk(line));
+    Ok(Exit::Completed)
+}
+
+async fn ls(
+    context: &Context,
+    (client, storage): (&Client, &Storage),
+    args: &OutboxListArgs,
+) -> Outcome {
     let states: Vec<ReportState> = match args.state.is_empty() {
         true => vec![ReportState::Pending, ReportState::Taken, ReportState::Dead],
         false => args.state.iter().map(|state| state.state()).collect(),
@@ -229,7 +242,7 @@ async fn ls(context: &Context, client: &Client, args: &OutboxListArgs) -> Outcom
         }
     }
     outbox_dispatches::print_table(context, &dispatches);
-    Ok(Exit::Completed)
+    tell_gone(context, storage, &dispatches).await
 }
 
 fn show(context: &Context, one: Option<&(Report, Run)>, dispatches: &[Dispatch]) {

@@ -58,7 +58,12 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
         // A policy that is in force, and under which no run is accepted, would be of no use.
         check_keeping(&context.data_dir()?).map_err(|error| loader_failure(&error))?;
         let storage = context.existing_storage()?;
-        revision = Some(storage.apply(loader.policy(), context.now()).await?.number);
+        let applied = storage.apply(loader.policy(), context.now()).await?;
+        // The file has another text by now, and that is in force or will be.
+        if applied.policy.digest != loader.policy().digest {
+            return Err(changed(&loader.policy().path));
+        }
+        revision = Some(applied.number);
         (hosts, behind) = in_force(context, (&storage, &loader), timeout).await?;
     }
     let policy = loader.policy();
@@ -75,14 +80,18 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
         return Ok(Exit::Completed);
     }
     if context.read_policy(&policy.path)?.digest != policy.digest {
-        let message = format!("{} was changed while it was applied", shown(&policy.path));
-        let failure = Failure::new(Exit::WaitTimedOut, "wait-timed-out", message);
-        return Err(failure.hint("apply it again"));
+        return Err(changed(&policy.path));
     }
     let pids: Vec<String> = report.behind.iter().map(u32::to_string).collect();
     let message = format!("the time is up, and it is not in force in process {}", pids.join(", "));
     Err(Failure::new(Exit::WaitTimedOut, "wait-timed-out", message)
         .hint("see why with `taskrun policy show`, and in the log of that host"))
+}
+
+/// The failure where the file has another text than the one that was checked.
+fn changed(path: &Path) -> Box<Failure> {
+    let message = format!("{} was changed while it was applied", shown(path));
+    Failure::new(Exit::WaitTimedOut, "wait-timed-out", message).hint("apply it again")
 }
 
 /// The hosts, and of those under this file the ones that do not have it in force when the time is

@@ -55,11 +55,11 @@ struct OpenRuns {
     to_adopt: u64,
 }
 
-/// An agent that has open runs and is not in the policy.
+/// An agent that has open runs of the policy's file and is not in the policy.
 #[derive(Serialize)]
 pub(super) struct GoneAgent {
     pub(super) name: String,
-    open_runs: u64,
+    pub(super) open_runs: u64,
 }
 
 impl GoneAgent {
@@ -114,10 +114,12 @@ pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Che
     let open = open_pins(context).await?;
     let loader = context.looking_loader(policy)?;
     let data_dir = context.data_dir()?;
-    let is_of_file = |pin: &str| {
-        let file = RunRules::file_of_pin(&data_dir, pin);
-        file.is_some_and(|file| stands_for(&loader.policy().path, named.is_some(), &file))
+    // Nothing is known where no file is kept.
+    let is_of = |pin: &str| {
+        let file = RunRules::file_of_pin(&data_dir, pin)?;
+        Some(stands_for(&loader.policy().path, named.is_some(), &file))
     };
+    let is_of_file = |pin: &str| is_of(pin) == Some(true);
     let mut agents = Vec::new();
     let mut first: Option<Box<Failure>> = None;
     for agent in loader.policy().agents.values() {
@@ -135,7 +137,10 @@ pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Che
     }
     let (tools, failure) = check_unlisted(context, &loader).await;
     first = first.or(failure);
-    let gone = open.as_ref().map_or_else(Vec::new, |open| gone(open, loader.policy()));
+    let gone = open.as_ref().map_or_else(Vec::new, |open| {
+        let is_of_other = |pin: &str| has_digest(pin) && is_of(pin) == Some(false);
+        gone(open, loader.policy(), &is_of_other)
+    });
     let counts = (agents.iter().filter(|agent| !agent.check.ok).count(), agents.len());
     let path = loader.policy().path.clone();
     let unusable = unusable(&tools);
@@ -203,11 +208,16 @@ fn open_runs(
     })
 }
 
-/// The agents of open runs that a policy does not have.
-pub(super) fn gone(open: &BTreeMap<String, u64>, policy: &Policy) -> Vec<GoneAgent> {
+/// The agents of open runs that a policy does not have. `is_of_other` tells if those with a pin are
+/// of another file, which may have their agent.
+fn gone(
+    open: &BTreeMap<String, u64>,
+    policy: &Policy,
+    is_of_other: &dyn Fn(&str) -> bool,
+) -> Vec<GoneAgent> {
     let mut gone: BTreeMap<&str, u64> = BTreeMap::new();
     for (pin, count) in open {
-        if !policy.agents.contains_key(agent_of(pin)) {
+        if !policy.agents.contains_key(agent_of(pin)) && !is_of_other(pin) {
             *gone.entry(agent_of(pin)).or_default() += count;
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun_journal::store::{Host, PresentHost};
+use taskrun_journal::store::{Host, PresentHost, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_runtime::{PolicyInForce, policies_in_force};
 
@@ -87,7 +87,14 @@ pub(super) async fn show(context: &Context) -> Outcome {
         dir if dir.is_dir() => {
             let storage = context.existing_storage()?;
             let hosts = storage.hosts.present_hosts().await?;
-            let in_force = storage.policies.policy_in_force(&path.display().to_string()).await?;
+            let in_force = storage.policies.policy_in_force(&path.display().to_string()).await;
+            let in_force = match in_force {
+                Err(StoreError::Corrupt { detail, .. }) => {
+                    context.printer.say(format!("what is in force is not known: {detail}"));
+                    None
+                }
+                in_force => in_force?,
+            };
             (views(&dir, &hosts, Some(own)), in_force)
         }
         _ => (Vec::new(), None),

@@ -1,20 +1,20 @@
 //! `taskrun ps`.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use taskrun::controller::Controller;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_DEFAULT, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
-use taskrun_runtime::{Storage, agent_loads, awaited_loads};
+use taskrun_runtime::{agent_loads, awaited_loads};
 
 use super::labels::labels;
 use crate::args::{OutputFormat, PsArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::follow::{due_later, due_without_host, nobody_executes};
-use crate::output::{RunList, load_text, run_object, run_table, run_tree, versioned};
+use crate::follow::{Attendance, Lack};
+use crate::output::{Beats, RunList, load_text, run_object, run_table, run_tree, versioned};
 use crate::resolve::resolve;
 
 /// Most open runs that are shown at once. All are in memory, where each takes a few kilobytes and
@@ -39,6 +39,10 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     } else {
         page(context, &controller, args, &filter).await?
     };
+    let attendance = match listing.runs.iter().any(is_wanted) {
+        true => Some(Attendance::look(context, &storage).await?),
+        false => None,
+    };
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table if listing.runs.is_empty() && is_filtered(context, args) => {
@@ -49,9 +53,10 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
         ),
         OutputFormat::Table => {
             let (runs, now, width) = (&listing.runs, context.now(), printer.width());
+            let beats = attendance.as_ref().map_or_else(Beats::new, |all| all.beats(runs, now));
             printer.line(match args.tree {
-                true => run_tree(runs, now, width),
-                false => run_table(runs, now, width),
+                true => run_tree(runs, &beats, now, width),
+                false => run_table(runs, &beats, now, width),
             });
         }
         OutputFormat::Json => {
@@ -72,7 +77,15 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
             if is_plain(args) { format!("--status {} ", open_words()) } else { String::new() };
         printer.talk(format!("there are more: add {open}--cursor {next}"));
     }
-    tell_unattended(context, &storage, &listing.runs).await
+    match attendance {
+        Some(attendance) => tell_unattended(context, &attendance, &listing.runs),
+        None => Ok(Exit::Completed),
+    }
+}
+
+/// True if a run waits for a host, at once or at a time, or for a heartbeat.
+fn is_wanted(run: &Run) -> bool {
+    matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat)
 }
 
 fn is_plain(args: &PsArgs) -> bool {
@@ -165,30 +178,38 @@ async fn page(
     Ok(Listing { runs: page.runs, next: page.next })
 }
 
-/// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.
-async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> Outcome {
-    let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat);
-    let mut wanted = runs.iter().filter(is_wanted).peekable();
-    if wanted.peek().is_none() {
-        return Ok(Exit::Completed);
-    }
-    let hosts = storage.hosts.hosts().await?;
-    let loads = agent_loads(&context.data_dir()?, &hosts);
+/// Says so if a run waits for its agent to be loaded, or no host goes on with it: of all that wait
+/// for the same, that of the first.
+fn tell_unattended(context: &Context, attendance: &Attendance, runs: &[Run]) -> Outcome {
+    let (printer, now) = (&context.printer, context.now());
+    let loads = agent_loads(&context.data_dir()?, attendance.hosts());
     for load in awaited_loads(&loads, runs) {
-        context.printer.talk(load_text(load, context.now(), &context.printer));
+        printer.talk(load_text(load, now, printer));
     }
-    let is_executed = |run: &&Run| {
-        hosts.iter().any(|host| host.executes(&run.spec))
-            || awaited_loads(&loads, std::slice::from_ref(*run)).next().is_some()
-    };
-    let now = context.now();
-    let alone: Vec<&Run> = wanted.filter(|run| !is_executed(run)).collect();
-    if let Some(run) = alone.iter().find(|run| due_later(run, now).is_none()) {
-        context.printer.talk(nobody_executes(run.id(), &context.printer));
+    let is_loaded = |run: &Run| awaited_loads(&loads, std::slice::from_ref(run)).next().is_some();
+    let alone = runs.iter().filter(|run| is_wanted(run) && !is_loaded(run));
+    let lacks: Vec<(&Run, Lack)> =
+        alone.filter_map(|run| Some((run, attendance.lack(run, now)?))).collect();
+    let mut said: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for (run, lack) in &lacks {
+        let agent = run.spec.agent_name.as_str();
+        let about = match lack {
+            Lack::Agent(gone) => (gone.as_str(), "policy"),
+            Lack::Heartbeat => (agent, "heartbeat"),
+            Lack::Host(None) if run.state.hold == Hold::Beat => (agent, "entry"),
+            Lack::Host(None) => ("", run.status().as_str()),
+            Lack::Host(Some(_)) => continue,
+        };
+        if said.insert(about) {
+            printer.talk(attendance.text(run, lack, now, printer));
+        }
     }
-    let later = alone.iter().filter_map(|run| Some((due_later(run, now)?, run.id())));
-    if let Some((due, id)) = later.min() {
-        context.printer.advise(&due_without_host(id, due, now));
+    let later = lacks.iter().filter_map(|(run, lack)| match lack {
+        Lack::Host(Some(due)) => Some((*due, run.id(), (run, lack))),
+        Lack::Host(None) | Lack::Agent(_) | Lack::Heartbeat => None,
+    });
+    if let Some((_, _, (run, lack))) = later.min_by_key(|(due, id, _)| (*due, *id)) {
+        printer.talk(attendance.text(run, lack, now, printer));
     }
     Ok(Exit::Completed)
 }

@@ -119,14 +119,20 @@ async fn open(file: &Path, interrupts: &mut Interrupts) -> Outcome<Option<Export
 
 /// An export that is not read.
 fn unreadable(error: &ExportError) -> Box<Failure> {
-    if let ExportError::Io { path, source } = error
-        && source.kind() == ErrorKind::NotFound
-    {
-        let message = format!("there is no file {}", path.display());
-        return Failure::usage("export-file", message)
-            .hint("name one that `taskrun export` or `taskrun run --record` wrote");
+    let hint = "name one that `taskrun export` or `taskrun run --record` wrote";
+    match error {
+        ExportError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+            let message = format!("there is no file {}", path.display());
+            Failure::usage("export-file", message).hint(hint)
+        }
+        ExportError::Io { .. } | ExportError::TooLarge { .. } => export_failure(error).hint(hint),
+        ExportError::Store(_)
+        | ExportError::Exists { .. }
+        | ExportError::Form { .. }
+        | ExportError::Format { .. }
+        | ExportError::Malformed { .. }
+        | ExportError::Panicked => export_failure(error),
     }
-    export_failure(error)
 }
 
 /// Executes the steps of an export until that is done or Ctrl-C is pressed.
@@ -166,8 +172,10 @@ fn replay_failure(error: &ReplayFailure) -> Box<Failure> {
     match error {
         ReplayFailure::Engine(error) => engine_failure(error),
         ReplayFailure::Against(error) => agent_failure(error),
-        ReplayFailure::Missing(_) => Failure::usage("export-incomplete", error.to_string()),
-        ReplayFailure::Record(_) => Failure::usage("export-damaged", error.to_string()),
+        ReplayFailure::Missing(_) => Failure::usage("export-incomplete", error.to_string())
+            .hint("export the run where its policy and its components are kept"),
+        ReplayFailure::Record(_) => Failure::usage("export-damaged", error.to_string())
+            .hint("export the run again, or read it with a later version of taskrun"),
     }
 }
 

@@ -39,6 +39,7 @@ use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
 use crate::output::{human, versioned};
 use crate::resolve::resolve;
+use crate::setback::{with_setback, with_setback_of};
 
 /// Session unless another is named.
 pub(super) const SESSION_DEFAULT: &str = "cli";
@@ -97,7 +98,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
     }
-    let mut host = context.background_host(&file, &storage)?;
+    let mut host = context.background_host(&policy, &storage)?;
     if !run.status().is_terminal() {
         let hosts = storage.hosts.hosts().await?;
         tell_other_hosts(context, &hosts, &file, &run.spec.agent_name)?;
@@ -324,7 +325,7 @@ async fn wait(
             context.printer.json_line(&versioned(submission.view(&run).await?));
         }
     }
-    exit_of(&run)
+    exit_of(context, &follow.client, &run).await
 }
 
 /// Says how the images of the answer are had.
@@ -358,7 +359,7 @@ async fn watch(context: &Context, mut follow: Follow, run: &Run, policy: &Policy
     shown.into_inner().1.end();
     let ended = ended(context, &follow, followed).await?;
     let Some(run) = ended else { return Ok(Exit::Interrupted) };
-    let exit = exit_of(&run)?;
+    let exit = exit_of(context, &follow.client, &run).await?;
     tell_images(context, &run);
     context.printer.talk(summary(&run));
     Ok(exit)
@@ -403,7 +404,7 @@ async fn rounds(
     let ended = ended(context, &follow, followed).await?;
     let Some(run) = ended else { return Ok(Exit::Interrupted) };
     context.printer.json_line(&versioned(submission.view(&run).await?));
-    exit_of(&run)
+    exit_of(context, &follow.client, &run).await
 }
 
 /// The run at its end; `None` if that is not waited for any more.
@@ -412,7 +413,10 @@ async fn ended(context: &Context, follow: &Follow, followed: FollowEnd) -> Outco
     match followed {
         FollowEnd::Ended(run) | FollowEnd::Reached(run) => Ok(Some(*run)),
         FollowEnd::Blocked(run) => Err(run_blocked(&run)),
-        FollowEnd::TimedOut => Err(wait_timed_out(id)),
+        FollowEnd::TimedOut => {
+            let failure = wait_timed_out(id, None);
+            Err(with_setback_of(failure, (&follow.client, id), context.now()).await)
+        }
         FollowEnd::Detached => {
             let left = run_left(&follow.client, id, context.now()).await;
             follow.printer.say(follow.printer.completed(&left));
@@ -421,9 +425,9 @@ async fn ended(context: &Context, follow: &Follow, followed: FollowEnd) -> Outco
     }
 }
 
-fn exit_of(run: &Run) -> Outcome {
+async fn exit_of(context: &Context, client: &Client, run: &Run) -> Outcome {
     match Failure::of_run(run) {
-        Some(failure) => Err(failure),
+        Some(failure) => Err(with_setback(failure, (client, run), context.now()).await),
         None => Ok(Exit::Completed),
     }
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, Read};
 
 use crate::failure::{Failure, Outcome};
+use crate::output::stream::BlockingStream;
 
 /// The text that `argument` stands for: itself, stdin for `-`, a file for `@FILE`. At most
 /// `bytes_max`.
@@ -12,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 /// If it cannot be read, is longer, or is not UTF-8.
 pub(super) fn text(argument: &str, what: &str, bytes_max: usize) -> Outcome<String> {
     let (place, bytes) = match argument.strip_prefix('@') {
-        _ if argument == "-" => ("stdin", beginning(io::stdin(), bytes_max)),
+        _ if argument == "-" => ("stdin", beginning(BlockingStream(io::stdin()), bytes_max)),
         Some(path) => {
             let opened = std::fs::File::open(path);
             (path, opened.and_then(|file| beginning(file, bytes_max)))

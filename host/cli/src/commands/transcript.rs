@@ -14,6 +14,7 @@ use crate::output::escape::{escaped_line, excerpt, fenced, quoted};
 use crate::output::paint::{BAD, BOLD, DIM, with};
 use crate::output::{Printer, human, status_text, versioned};
 use crate::resolve::resolve;
+use crate::setback::Setback;
 
 /// Bytes of a tool's result that are shown to people; the whole is in the JSON forms.
 const RESULT_BYTES_MAX: usize = 1_000;
@@ -61,6 +62,9 @@ pub(super) async fn transcript(context: &Context, args: &TranscriptArgs) -> Outc
         && let Some(error) = run.ending().and_then(|ending| ending.error.as_deref())
     {
         printer.line(format!("## {}\n\n{}\n", with(BAD, "error"), quoted(error)));
+        if let Some(told) = Setback::of(&client, &run).await?.and_then(|setback| setback.told()) {
+            printer.advise(&told);
+        }
     }
     Ok(Exit::Completed)
 }

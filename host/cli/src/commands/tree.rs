@@ -9,6 +9,7 @@ use crate::args::{OutputFormat, TreeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::follow::beats;
 use crate::output::paint::{DIM, with};
 use crate::output::{human, run_tree, versioned};
 use crate::resolve::resolve;
@@ -23,7 +24,7 @@ struct TreeView {
 }
 
 pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
-    let (_, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
     let run = resolve(&client, &args.run).await?;
     let tree = client.tree(run.id().as_str()).await?;
@@ -33,7 +34,8 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
     match printer.format() {
         OutputFormat::Table => {
             let runs: Vec<_> = all().cloned().collect();
-            printer.line(run_tree(&runs, context.now(), printer.width()));
+            let beats = beats(context, &storage, &runs).await?;
+            printer.line(run_tree(&runs, &beats, context.now(), printer.width()));
             let cached = match tree.usage.cached_tokens {
                 0 => String::new(),
                 cached => format!(" ({cached} cached)"),

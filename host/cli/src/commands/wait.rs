@@ -1,5 +1,7 @@
 //! `taskrun wait`.
 
+mod prospects;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,14 +14,16 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_runtime::{Supervisor, SupervisorError, needs_answer};
 
+use self::prospects::{outlooks, tell_stranded};
 use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::{every, run_blocked, supervisor_at_hand, wait_timed_out};
+use crate::follow::{Outlook, every, run_blocked, supervisor_at_hand, wait_timed_out};
 use crate::output::escape::excerpt;
 use crate::output::{run_object, status_text, versioned};
 use crate::resolve::resolve;
+use crate::setback::with_setback;
 use crate::signals::Interrupts;
 
 /// Characters of a result that are shown beside its run.
@@ -47,6 +51,15 @@ enum End {
     Waited(Vec<Run>),
     /// One of them, or one that it waits for, needs an answer from outside.
     Blocked(Box<Run>),
+}
+
+/// The things that are found out at the end of a wait, by the runs that were waited for.
+#[derive(Default)]
+struct Findings {
+    /// The runs that ask something and without which these do not go on.
+    asking: BTreeMap<RunId, Run>,
+    /// The prospects of those for which the time was too short.
+    outlooks: BTreeMap<RunId, Outlook>,
 }
 
 pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
@@ -82,13 +95,15 @@ async fn bounded(
 async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
-    let mut ids: Vec<RunId> = Vec::new();
+    let (mut ids, mut runs): (Vec<RunId>, Vec<Run>) = (Vec::new(), Vec::new());
     for text in &args.runs {
         let run = resolve(&client, text).await?;
         if !ids.contains(run.id()) {
             ids.push(run.id().clone());
+            runs.push(run);
         }
     }
+    tell_stranded(context, (&client, &storage), &runs).await?;
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     let waiting = async { Ok(End::Waited(waited(args, &client, &ids).await?)) };
     let attending = async { attend(&mut supervisor, args, &ids).await.map(End::Blocked) };
@@ -97,11 +112,12 @@ async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
         End::Waited(runs) => {
             let is_time_over = is_time_over(args, &runs);
             print(context, args, &runs, is_time_over);
-            let asking = match is_time_over {
-                true => BTreeMap::new(),
-                false => asking(&mut supervisor, args, &runs).await?,
-            };
-            outcome(context, args, &runs, &asking)
+            let mut found = Findings::default();
+            match is_time_over {
+                true => found.outlooks = outlooks(context, (&client, &storage), &runs).await?,
+                false => found.asking = asking(&mut supervisor, args, &runs).await?,
+            }
+            with_setbacks(outcome(context, args, &runs, &found), (context, &client), &runs).await
         }
         End::Blocked(run) => {
             print(context, args, &look(&client, &ids).await?, false);
@@ -238,12 +254,7 @@ fn print(context: &Context, args: &WaitArgs, runs: &[Run], is_time_over: bool) {
     }
 }
 
-fn outcome(
-    context: &Context,
-    args: &WaitArgs,
-    runs: &[Run],
-    asking: &BTreeMap<RunId, Run>,
-) -> Outcome {
+fn outcome(context: &Context, args: &WaitArgs, runs: &[Run], found: &Findings) -> Outcome {
     let is_there = |run: &&Run| args.target.is_reached(run.status());
     let has_ended = |run: &&Run| run.status().is_terminal();
     let since = |run: &&Run| run.state.updated_at;
@@ -251,24 +262,43 @@ fn outcome(
         // The first that got there is the one that was waited for, or else the first that ended.
         let there = runs.iter().filter(is_there).min_by_key(since);
         match there.or_else(|| runs.iter().filter(has_ended).min_by_key(since)) {
-            Some(first) => failure_of(args, first, asking),
-            None => runs.iter().find_map(|run| too_short(context, run)),
+            Some(first) => failure_of(args, first, &found.asking),
+            None => runs.iter().find_map(|run| too_short(context, run, found)),
         }
     } else {
         let mut late = runs.iter().filter(|run| !is_there(run));
-        late.find_map(|run| too_short(context, run))
-            .or_else(|| runs.iter().find_map(|run| failure_of(args, run, asking)))
+        late.find_map(|run| too_short(context, run, found))
+            .or_else(|| runs.iter().find_map(|run| failure_of(args, run, &found.asking)))
     };
     failed.map_or(Ok(Exit::Completed), Err)
 }
 
+/// The same, where it is the failure of a run with the setback of that.
+async fn with_setbacks(
+    outcome: Outcome,
+    (context, client): (&Context, &Client),
+    runs: &[Run],
+) -> Outcome {
+    let failure = match outcome {
+        Ok(exit) => return Ok(exit),
+        Err(failure) => failure,
+    };
+    match runs.iter().find(|run| failure.run_id.as_ref() == Some(run.id())) {
+        Some(run) => Err(with_setback(failure, (client, run), context.now()).await),
+        None => Err(failure),
+    }
+}
+
 /// The failure for a run that has not reached the goal, and goes on.
-fn too_short(context: &Context, run: &Run) -> Option<Box<Failure>> {
+fn too_short(context: &Context, run: &Run, found: &Findings) -> Option<Box<Failure>> {
     if run.status().is_terminal() {
         return None;
     }
     let is_asking = needs_answer(run, context.now());
-    Some(if is_asking { run_blocked(run) } else { wait_timed_out(run.id()) })
+    Some(match is_asking {
+        true => run_blocked(run),
+        false => wait_timed_out(run.id(), found.outlooks.get(run.id())),
+    })
 }
 
 /// A run that has reached the goal has not failed the wait, unless it needs an answer from outside

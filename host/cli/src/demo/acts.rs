@@ -160,7 +160,7 @@ impl Stage {
         match followed {
             FollowEnd::Ended(run) | FollowEnd::Reached(run) => Ok(EndedRun { run: *run, events }),
             FollowEnd::Blocked(run) => Err(wrong(&run, "an end")),
-            FollowEnd::TimedOut => Err(wait_timed_out(&id)),
+            FollowEnd::TimedOut => Err(wait_timed_out(&id, None)),
             FollowEnd::Detached => {
                 Err(Failure::new(Exit::Interrupted, "interrupted", "the demo was interrupted")
                     .hint("start it again: it can be played any number of times"))

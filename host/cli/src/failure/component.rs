@@ -53,6 +53,17 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
                     .to_owned(),
             )
         }
+        LoadError::Shape { what, .. } if what.starts_with("locals") => (
+            "component-refused",
+            "build it with optimization: without, compilers keep each value in a local of its own"
+                .to_owned(),
+        ),
+        LoadError::Proposal { .. } => (
+            "component-refused",
+            "build it without this proposal of WebAssembly: C++ with -fno-exceptions, no threads, \
+             no relaxed SIMD, no 64-bit memories"
+                .to_owned(),
+        ),
         LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
             ("component-refused", "build it smaller, or without what it does not use".to_owned())
         }
@@ -216,6 +227,24 @@ fn tools_hint(error: &ToolsError, agent: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_that_this_host_does_not_run_is_told_how_to_be_another_one() {
+        let of = |error: &LoadError| {
+            let failure = load_failure(error, "agent worker", Path::new("worker.wasm"));
+            assert_eq!((failure.exit, &*failure.code), (Exit::Usage, "component-refused"));
+            failure.hint.expect("a hint")
+        };
+        let detail = "exceptions proposal not enabled (at offset 0x1b)".to_owned();
+        let hint = of(&LoadError::Proposal { detail });
+        assert!(hint.contains("-fno-exceptions") && !hint.contains("wit/"), "{hint}");
+        for what in ["locals of a function", "locals times blocks in all"] {
+            let hint = of(&LoadError::Shape { what, found: 2, limit: 1 });
+            assert!(hint.contains("with optimization"), "{hint}");
+        }
+        let hint = of(&LoadError::Shape { what: "core modules", found: 2, limit: 1 });
+        assert!(hint.contains("smaller"), "{hint}");
+    }
 
     #[test]
     fn a_disk_that_takes_nothing_is_no_fault_of_the_component() {

@@ -123,16 +123,22 @@ impl Failure {
         let exit = Exit::of_run(run).filter(|exit| *exit != Exit::Completed)?;
         let ending = run.ending()?;
         let id = run.id();
+        let is_of_calls = ending.stop_reason == StopReason::FailureCap;
         let word = match run.status() {
-            Status::Completed if exit == Exit::Blocked => "is deferred",
-            Status::Completed => "stopped by its budget",
-            Status::Canceled => "canceled",
-            Status::Failed => "failed",
+            Status::Completed if exit == Exit::Blocked => Cow::Borrowed("is deferred"),
+            Status::Completed if is_of_calls => {
+                let why = run.state.failures.words();
+                let why = why.map_or(Cow::Borrowed("too many tool calls failed"), Cow::Owned);
+                Cow::Owned(format!("ended, as {why}"))
+            }
+            Status::Completed => Cow::Borrowed("stopped by its budget"),
+            Status::Canceled => Cow::Borrowed("canceled"),
+            Status::Failed => Cow::Borrowed("failed"),
             Status::Queued
             | Status::Running
             | Status::Blocked
             | Status::Canceling
-            | Status::Finalizing => "not ended",
+            | Status::Finalizing => Cow::Borrowed("not ended"),
         };
         let mut failure = Self::new(exit, "run-failed", format!("run {id} {word}"));
         failure.code = Cow::Borrowed(match exit {
@@ -166,6 +172,9 @@ impl Failure {
             None if ending.stop_reason == StopReason::AgentTrap => {
                 format!("see what it said before it was stopped with `taskrun logs {id}`")
             }
+            None if is_of_calls => {
+                format!("see the calls that failed with `taskrun get {id} --calls`")
+            }
             None => format!("see what it did with `taskrun transcript {id}`"),
         };
         Some(failure.about(id).hint(hint))
@@ -196,6 +205,21 @@ impl Failure {
         let parts: Vec<&str> =
             std::iter::once(&self.message).chain(&self.causes).map(String::as_str).collect();
         parts.join(": ")
+    }
+
+    /// The message and its first cause, to be told among other words in a line.
+    #[must_use]
+    pub(crate) fn line(&self) -> String {
+        let mut line = self.message.clone();
+        if let Some(cause) = self.causes.first() {
+            line.push_str(&format!(": {cause}"));
+        }
+        let more = self.causes.len().saturating_sub(1);
+        if more > 0 {
+            line.push_str(&format!(" (and {more} more)"));
+        }
+        let line = if self.has_places { shown_in(&line) } else { line };
+        escaped_line(&line).into_owned()
     }
 
     /// The text for stderr, without the line for programs.

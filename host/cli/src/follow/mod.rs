@@ -1,6 +1,8 @@
 //! Following a run by its journal: what it says, calls and comes to.
 
+mod attendance;
 mod lines;
+mod pin_files;
 mod progress;
 mod rounds;
 mod screen;
@@ -14,12 +16,13 @@ use std::time::Duration;
 
 use taskrun::controller::{Client, Controller};
 use taskrun_journal::event::EventRecord;
-use taskrun_journal::hold::{Await, Hold};
+use taskrun_journal::hold::Await;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_runtime::{Supervisor, asking_run};
 
+pub(crate) use self::attendance::{Attendance, Lack, Outlook, beats, due_later, next_beat};
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
 pub(crate) use lines::{Line, Lines, refusal};
 pub(crate) use rounds::RoundLines;
@@ -29,7 +32,7 @@ use crate::args::Target;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Printer, human, status_text};
+use crate::output::{Printer, status_text};
 use crate::signals::Interrupts;
 
 /// Events read at once.
@@ -193,12 +196,11 @@ impl Journal<'_> {
         let mut stream = client.follow(id.as_str(), *after).await?;
         loop {
             let events = stream.next(PAGE).await?;
-            let Some(last) = events.last() else {
+            if events.is_empty() {
                 let run = client.get(id.as_str()).await?;
                 return Ok(FollowEnd::Ended(Box::new(run)));
-            };
-            *after = last.seq;
-            events.iter().for_each(&mut *show);
+            }
+            show_each(&events, after, show).await;
             if let Some(run) = self.reached().await? {
                 return Ok(FollowEnd::Reached(Box::new(run)));
             }
@@ -214,9 +216,10 @@ impl Journal<'_> {
     ) -> Outcome<()> {
         while *after < head {
             let events = self.client.events(self.id.as_str(), *after, PAGE).await?;
-            let Some(last) = events.last() else { break };
-            *after = last.seq;
-            events.iter().for_each(&mut *show);
+            if events.is_empty() {
+                break;
+            }
+            show_each(&events, after, show).await;
         }
         Ok(())
     }
@@ -267,6 +270,15 @@ impl Journal<'_> {
     }
 }
 
+/// Shows events, between which Ctrl-C is heard. Where that ends it, those that were shown are known.
+async fn show_each(events: &[EventRecord], after: &mut u64, show: &mut impl FnMut(&EventRecord)) {
+    for event in events {
+        show(event);
+        *after = event.seq;
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Supervises a run until it needs an answer from outside.
 async fn attend(supervisor: &mut Supervisor, id: &RunId) -> Outcome<Box<Run>> {
     let mut again = every();
@@ -292,37 +304,6 @@ pub(crate) fn every() -> tokio::time::Interval {
     let mut again = tokio::time::interval(ATTEND_EVERY);
     again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     again
-}
-
-/// The message about a run that could go on and for which no host lives. Its commands have the
-/// options of the command line, but for the policy where that is not the one of the run.
-#[must_use]
-pub(crate) fn nobody_executes(id: &RunId, printer: &Printer) -> String {
-    let wait = printer.invocation().elsewhere(&format!("wait {id}"));
-    let cancel = printer.command(&format!("taskrun cancel {id}"));
-    format!(
-        "no host executes {id}: none lives whose policy has its agent and those above it; where \
-         that policy is, `{wait}` starts one, and if it has them no more, `{cancel}` ends the run"
-    )
-}
-
-/// The message about a run that waits for a time, and for which no host lives.
-#[must_use]
-pub(crate) fn due_without_host(id: &RunId, due: Timestamp, now: Timestamp) -> String {
-    format!(
-        "{id} is {}, no host runs; it goes on when one runs then: `taskrun host --service` stays, and \
-         any command that starts a host wakes what is due",
-        human::due(due, now)
-    )
-}
-
-/// The time for which a run waits that nobody holds, if it has not come.
-#[must_use]
-pub(crate) fn due_later(run: &Run, now: Timestamp) -> Option<Timestamp> {
-    match &run.state.hold {
-        Hold::Wanted { not_before, .. } => Some(*not_before).filter(|due| *due > now),
-        Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => None,
-    }
 }
 
 /// The words about a run that is left: it goes on, unless it, or a run that it waits for, waits for an
@@ -363,14 +344,19 @@ pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
     })
 }
 
-/// The failure of a command whose wait was too short.
+/// The failure of a command whose wait was too short, with the prospect of the run where that is
+/// another one than that it goes on.
 #[must_use]
-pub(crate) fn wait_timed_out(id: &RunId) -> Box<Failure> {
-    Failure::new(
-        Exit::WaitTimedOut,
-        "wait-timed-out",
-        format!("run {id} has not ended in time; it goes on"),
-    )
-    .about(id)
-    .hint(format!("wait again with `taskrun wait {id}`, or end it with `taskrun cancel {id}`"))
+pub(crate) fn wait_timed_out(id: &RunId, outlook: Option<&Outlook>) -> Box<Failure> {
+    let words = outlook.map_or("it goes on", |outlook| outlook.words.as_str());
+    let hint = match outlook.and_then(|outlook| outlook.stranded.as_ref()) {
+        Some(one) => format!(
+            "see what it needs with `taskrun get {one}`, or end it with `taskrun cancel {one}`"
+        ),
+        None => {
+            format!("wait again with `taskrun wait {id}`, or end it with `taskrun cancel {id}`")
+        }
+    };
+    let message = format!("run {id} has not ended in time; {words}");
+    Failure::new(Exit::WaitTimedOut, "wait-timed-out", message).about(id).hint(hint)
 }

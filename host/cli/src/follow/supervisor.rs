@@ -3,8 +3,9 @@
 use taskrun::controller::Controller;
 use taskrun_runtime::{BackgroundHost, Notice, Storage, Supervisor};
 
-use super::nobody_executes;
+use super::Attendance;
 use crate::context::Context;
+use crate::failure::Outcome;
 use crate::output::load_text;
 
 /// A supervisor that talks to the terminal, and starts hosts only if there is one to start.
@@ -16,7 +17,7 @@ pub(crate) fn supervisor(
 ) -> Supervisor {
     let printer = context.printer.clone();
     let tell = move |text: String| printer.talk(text);
-    telling(context, controller, storage, background, tell)
+    telling(context, controller, storage, Ok(background), tell)
 }
 
 /// The same as [`supervisor_at_hand`], for a caller that tells what there is to tell in its own way.
@@ -26,20 +27,31 @@ pub(crate) fn supervisor_telling(
     storage: &Storage,
     tell: impl Fn(String) + Send + 'static,
 ) -> Supervisor {
-    telling(context, controller, storage, background_at_hand(context, storage), tell)
+    let background = background_at_hand(context, storage).map(Some);
+    telling(context, controller, storage, background, tell)
 }
 
 fn telling(
     context: &Context,
     controller: &Controller,
     storage: &Storage,
-    background: Option<BackgroundHost>,
+    background: Outcome<Option<BackgroundHost>>,
     tell: impl Fn(String) + Send + 'static,
 ) -> Supervisor {
-    let (clock, printer) = (context.clock.clone(), context.printer.clone());
+    let known = context.clone();
+    let (background, failure) = match background {
+        Ok(background) => (background, None),
+        Err(failure) => (None, Some(failure)),
+    };
     let notify = move |notice: Notice| match notice {
-        Notice::Unattended(id) => tell(nobody_executes(&id, &printer)),
-        Notice::Loading(load) => tell(load_text(&load, clock.now(), &printer)),
+        Notice::Unattended { run, hosts } => {
+            let (attendance, now) = (Attendance::of(&known, hosts), known.now());
+            tell(match &failure {
+                Some(failure) => attendance.unstarted_text(&run, failure, now, &known.printer),
+                None => attendance.unattended_text(&run, now, &known.printer),
+            });
+        }
+        Notice::Loading(load) => tell(load_text(&load, known.now(), &known.printer)),
     };
     let mut supervisor = Supervisor::new(context.client(controller), storage, notify);
     if let Ok(data_dir) = context.data_dir() {
@@ -51,17 +63,22 @@ fn telling(
     }
 }
 
-/// A supervisor that starts hosts of the policy at hand, if there is one and it can be used.
+/// A supervisor that starts hosts of the policy at hand, if there is one and it can be used. Otherwise
+/// it says why not, where no host executes a run.
 pub(crate) fn supervisor_at_hand(
     context: &Context,
     controller: &Controller,
     storage: &Storage,
 ) -> Supervisor {
-    supervisor(context, controller, storage, background_at_hand(context, storage))
+    let printer = context.printer.clone();
+    let background = background_at_hand(context, storage).map(Some);
+    telling(context, controller, storage, background, move |text| printer.talk(text))
 }
 
-fn background_at_hand(context: &Context, storage: &Storage) -> Option<BackgroundHost> {
-    let file = context.policy_file().ok()??;
-    context.read_policy(&file).ok()?;
-    context.background_host(&file, storage).ok()
+/// The background host of the policy at hand.
+///
+/// # Errors
+/// If there is none, or none that can be used.
+fn background_at_hand(context: &Context, storage: &Storage) -> Outcome<BackgroundHost> {
+    context.background_host(&context.policy()?, storage)
 }

@@ -1,7 +1,7 @@
 //! Where output goes: data to stdout, talk to stderr.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::sync::SetOnce;
 
 use super::escape::{escaped_block, escaped_json, escaped_page};
+use super::stream;
 use crate::args::{Globals, OutputFormat};
 use crate::failure::{Failure, Outcome};
 use crate::host_log;
@@ -69,6 +70,15 @@ impl Printer {
             invocation: Invocation::default(),
             fault: Arc::default(),
         }
+    }
+
+    /// One whose output nobody reads.
+    #[cfg(test)]
+    #[must_use]
+    pub(crate) fn unread() -> Self {
+        let printer = Self::new(&Globals::default());
+        printer.fault.set(io::ErrorKind::BrokenPipe.into()).ok();
+        printer
     }
 
     /// The same in a form that is used if none was asked for.
@@ -152,7 +162,10 @@ impl Printer {
     /// Prints lines of data. What reaches a terminal of them are characters that are shown, line
     /// breaks, and styles; so it is also if a caller forgot to escape.
     pub(crate) fn line(&self, text: impl Display) {
-        self.print(|| writeln!(anstream::stdout(), "{}", escaped_page(&text.to_string())));
+        self.print(|| {
+            let line = format!("{}\n", escaped_page(&text.to_string()));
+            Ok(stream::styled(line, &io::stdout()))
+        });
     }
 
     /// Prints text of a guest as data: as it is into a pipe, without control characters into a
@@ -161,7 +174,7 @@ impl Printer {
         if self.to_terminal {
             self.line(escaped_block(text));
         } else {
-            self.print(|| writeln!(io::stdout(), "{text}"));
+            self.print(|| Ok(format!("{text}\n")));
         }
     }
 
@@ -169,7 +182,7 @@ impl Printer {
     pub(crate) fn json(&self, value: &impl Serialize) {
         self.print(|| {
             let text = serde_json::to_string_pretty(value)?;
-            writeln!(io::stdout(), "{}", escaped_json(&text))
+            Ok(format!("{}\n", escaped_json(&text)))
         });
     }
 
@@ -177,13 +190,13 @@ impl Printer {
     pub(crate) fn json_line(&self, value: &impl Serialize) {
         self.print(|| {
             let text = serde_json::to_string(value)?;
-            writeln!(io::stdout(), "{}", escaped_json(&text))
+            Ok(format!("{}\n", escaped_json(&text)))
         });
     }
 
     /// Prints a file as it is: one of this program's own, or one that no terminal is shown.
     pub(crate) fn file(&self, bytes: &[u8]) {
-        self.print(|| io::stdout().write_all(bytes));
+        self.print(|| Ok(bytes));
     }
 
     /// All that was printed has been written.
@@ -200,11 +213,11 @@ impl Printer {
         Failure::of_output(self.fault.wait().await)
     }
 
-    fn print(&self, write: impl FnOnce() -> io::Result<()>) {
+    fn print<B: AsRef<[u8]>>(&self, data: impl FnOnce() -> io::Result<B>) {
         if self.fault.initialized() {
             return;
         }
-        if let Err(fault) = write().and_then(|()| io::stdout().flush()) {
+        if let Err(fault) = data().and_then(|data| stream::print(data.as_ref())) {
             // Of two at once either is the first.
             self.fault.set(fault).ok();
         }
@@ -237,7 +250,7 @@ impl Printer {
         let line = format!("{}\n", escaped_page(&text.to_string()));
         if !host_log::say(line.as_bytes()) {
             // Nobody listens: there is nowhere to say that.
-            anstream::stderr().write_all(line.as_bytes()).ok();
+            stream::say(line).ok();
         }
     }
 }

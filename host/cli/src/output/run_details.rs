@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskrun_journal::channel::Channel;
 use taskrun_journal::media::Media;
-use taskrun_journal::message::{Labels, Message};
+use taskrun_journal::message::{Labels, Message, Usage};
 use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
 use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::progress::{Children, Progress};
@@ -13,12 +13,25 @@ use taskrun_journal::time::Timestamp;
 
 use super::escape::{escaped_block, escaped_line};
 use super::table::pairs;
-use super::{human, status_text};
+use super::{human, status_text, without_answer};
+
+/// The things that are shown with a run and are not in its record.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings<'a> {
+    /// The counts of the runs that it started.
+    pub children: Children,
+    /// The consumption of all runs beneath it that may be seen; none where it was not read.
+    pub beneath: Usage,
+    /// The heartbeat that takes it, if it is an entry that waits.
+    pub beat: Option<Timestamp>,
+    /// The lines about its setback, each with its name.
+    pub setback: &'a [(&'static str, String)],
+}
 
 /// The run, as `get` shows it.
 #[must_use]
-pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
-    let view = RunView::with_children(run, children);
+pub fn run_details(run: &Run, around: &Surroundings<'_>, now: Timestamp) -> String {
+    let view = RunView::with_children(run, around.children);
     let line = |text: &str| escaped_line(text).into_owned();
     let mut lines = vec![("run", view.id.to_string())];
     if let Some(name) = &view.name {
@@ -33,8 +46,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     if let Some(reason) = &view.cancel_reason {
         lines.push(("reason", line(reason)));
     }
-    if let Some(until) = view.blocked_until {
-        lines.push(("goes on", format!("{until} ({})", human::due(until, now))));
+    if let Some(until) = view.blocked_until.or(around.beat) {
+        let then = without_answer(run).map(|then| format!("; {then} then")).unwrap_or_default();
+        lines.push(("goes on", format!("{until} ({}{then})", human::due(until, now))));
     }
     if let Some(pause) = &view.paused {
         lines.push(("paused", paused(pause, now)));
@@ -68,7 +82,7 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     }
     lines.push(("work", work(run, &view)));
     push_autonomy(&mut lines, run, &view, now);
-    if let Some(text) = view.progress.as_ref().and_then(beneath) {
+    if let Some(text) = view.progress.as_ref().and_then(|all| beneath(all, &around.beneath)) {
         lines.push(("beneath", text));
     }
     if let Some(metrics) = &view.metrics {
@@ -77,6 +91,7 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     if view.attempt > 1 {
         lines.push(("attempt", view.attempt.to_string()));
     }
+    lines.extend(around.setback.iter().cloned());
     push_labels(&mut lines, "labels", &view.labels);
     push_labels(&mut lines, "metadata", &view.metadata);
     push_labels(&mut lines, "state", &run.spec.given_state());
@@ -170,13 +185,18 @@ fn work(run: &Run, view: &RunView) -> String {
         human::count(u64::from(view.turns), "turn"),
         human::count(u64::from(run.state.tool_calls), "tool call")
     );
+    push_spent(&mut text, tokens, view.cost_microusd.unwrap_or(0));
+    text
+}
+
+/// Tokens and their price, as far as there are any.
+fn push_spent(text: &mut String, tokens: u64, cost_microusd: u64) {
     if tokens > 0 {
         text.push_str(&format!(", {}", human::count(tokens, "token")));
     }
-    if let Some(cost) = view.cost_microusd {
-        text.push_str(&format!(", {} USD", UsdDisplay(cost)));
+    if cost_microusd > 0 {
+        text.push_str(&format!(", {} USD", UsdDisplay(cost_microusd)));
     }
-    text
 }
 
 /// The application as which it runs, and the one that asked for it, where that is another.
@@ -196,10 +216,12 @@ fn context(view: &RunView) -> Option<String> {
     (!messages.is_empty()).then(|| format!("{number}, {size}: `taskrun transcript {id}`"))
 }
 
-/// The number of the runs beneath it that have ended.
-fn beneath(progress: &Progress) -> Option<String> {
+/// The number of the runs beneath it that have ended, and the consumption there.
+fn beneath(progress: &Progress, spent: &Usage) -> Option<String> {
     let (finished, expected) = progress.finished_children.zip(progress.expected_children)?;
-    Some(format!("{finished} of {} ended", human::count(expected, "run")))
+    let mut text = format!("{finished} of {} ended", human::count(expected, "run"));
+    push_spent(&mut text, spent.total_tokens, spent.cost_microusd);
+    Some(text)
 }
 
 /// A line for each series.

@@ -1,6 +1,6 @@
 //! Runs as a table.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use taskrun_journal::hold::Hold;
@@ -23,15 +23,18 @@ const AGENT_CHARS_MAX: usize = 24;
 /// Longest name of a run that is shown whole.
 const NAME_CHARS_MAX: usize = 24;
 
+/// The times of the heartbeats that take entries which wait, by the entries, as far as known.
+pub type Beats = BTreeMap<RunId, Timestamp>;
+
 /// The runs, as `ps` shows them. There is a column for names if one of them has a name.
 #[must_use]
-pub fn run_table(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
-    rows(runs, &runs.iter().map(|run| (0, run)).collect::<Vec<_>>(), now, width)
+pub fn run_table(runs: &[Run], beats: &Beats, now: Timestamp, width: Option<usize>) -> String {
+    rows(runs, &runs.iter().map(|run| (0, run)).collect::<Vec<_>>(), (beats, now), width)
 }
 
 /// The same with each run under the one that started it, as far as that is among them.
 #[must_use]
-pub fn run_tree(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
+pub fn run_tree(runs: &[Run], beats: &Beats, now: Timestamp, width: Option<usize>) -> String {
     let here: HashSet<&RunId> = runs.iter().map(Run::id).collect();
     let mut beneath: HashMap<&RunId, Vec<&Run>> = HashMap::new();
     let mut left = Vec::new();
@@ -51,10 +54,15 @@ pub fn run_tree(runs: &[Run], now: Timestamp, width: Option<usize>) -> String {
         children.sort_by_key(|run| std::cmp::Reverse((run.spec.created_at, run.id().clone())));
         left.extend(children.into_iter().map(|child| (depth + 1, child)));
     }
-    rows(runs, &placed, now, width)
+    rows(runs, &placed, (beats, now), width)
 }
 
-fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<usize>) -> String {
+fn rows(
+    runs: &[Run],
+    placed: &[(usize, &Run)],
+    (beats, now): (&Beats, Timestamp),
+    width: Option<usize>,
+) -> String {
     let id_chars = match width {
         Some(width) if width < WIDE => unique_chars(runs),
         Some(_) | None => usize::MAX,
@@ -71,7 +79,7 @@ fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<us
             }));
             row.extend([
                 excerpt(&view.agent_name, AGENT_CHARS_MAX),
-                status_at(run, now),
+                status_at(run, beats.get(run.id()).copied(), now),
                 human::age(now.since(view.created_at)),
                 running_time(&view, now).map_or_else(String::new, human::duration),
                 view.turns.to_string(),
@@ -105,14 +113,19 @@ fn unique_chars(runs: &[Run]) -> usize {
     (SHORT_ID_CHARS..36).find(|chars| distinct(*chars)).unwrap_or(usize::MAX)
 }
 
-/// The same with the time that is left of a wait for a time: `blocked (schedule, due in 6h)`.
-fn status_at(run: &Run, now: Timestamp) -> String {
-    let due = match (&run.state.lifecycle, &run.state.hold, &run.state.pause) {
+/// The same with the time that is left of a wait for a time: `blocked (schedule, due in 6h)`, also
+/// for the heartbeat that takes an entry.
+fn status_at(run: &Run, beat: Option<Timestamp>, now: Timestamp) -> String {
+    let (waits, due) = match (&run.state.lifecycle, &run.state.hold, &run.state.pause) {
         (
             Lifecycle::Blocked { on: BlockedOn::Schedule, .. },
             Hold::Wanted { not_before, .. },
             None,
-        ) => *not_before,
+        ) => ("blocked (schedule", Some(*not_before)),
+        (Lifecycle::Queued, Hold::Beat, None) => ("queued (heartbeat", beat),
+        (Lifecycle::Running { .. }, _, None) if run.state.failed_attempts > 0 => {
+            return format!("running (attempt {} failed)", run.state.failed_attempts);
+        }
         (
             Lifecycle::Queued
             | Lifecycle::Running { .. }
@@ -124,9 +137,32 @@ fn status_at(run: &Run, now: Timestamp) -> String {
             _,
         ) => return status_text(run),
     };
-    match due > now {
-        true => format!("blocked (schedule, {})", human::due(due, now)),
-        false => "blocked (schedule, due)".to_owned(),
+    match due {
+        Some(due) if due > now => format!("{waits}, {})", human::due(due, now)),
+        Some(_) => format!("{waits}, due)"),
+        None => format!("{waits})"),
+    }
+}
+
+/// The effect of the time that ends a wait for an answer; `None` of a run that waits for something
+/// else, or without a time.
+#[must_use]
+pub(crate) fn without_answer(run: &Run) -> Option<&'static str> {
+    let is_timed = matches!(run.state.hold, Hold::Wanted { .. }) && run.state.pause.is_none();
+    let is_open = is_timed && run.state.awaits.iter().any(|one| !one.answered);
+    match &run.state.lifecycle {
+        Lifecycle::Blocked { on, .. } if is_open => match on {
+            BlockedOn::Confirmation => Some("the call is declined"),
+            BlockedOn::Input => Some("it goes on without an answer"),
+            BlockedOn::ExternalTools => Some("its calls fail"),
+            BlockedOn::Children | BlockedOn::Pause | BlockedOn::Schedule => None,
+        },
+        Lifecycle::Queued
+        | Lifecycle::Running { .. }
+        | Lifecycle::Blocked { .. }
+        | Lifecycle::Canceling { .. }
+        | Lifecycle::Finalizing { .. }
+        | Lifecycle::Ended { .. } => None,
     }
 }
 
@@ -136,6 +172,7 @@ pub(crate) fn status_text(run: &Run) -> String {
     let status = run.status();
     let detail = match &run.state.lifecycle {
         Lifecycle::Blocked { on, .. } => Some(on.as_str()),
+        Lifecycle::Queued if run.state.hold == Hold::Beat => Some("heartbeat"),
         Lifecycle::Ended { ending, .. } if ending.stop_reason == StopReason::Deferred => {
             Some("deferred")
         }

@@ -41,8 +41,8 @@ use crate::commands::{event_line, ps};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::follow::supervisor_telling;
-use crate::output::run_details;
+use crate::follow::{next_beat, supervisor_telling};
+use crate::output::{Surroundings, run_details};
 use crate::signals::Interrupts;
 use crate::terminal::has_unread;
 
@@ -313,7 +313,7 @@ impl Top {
         self.view.show(rows);
         if let Page::Run { text, .. } = &mut self.view.page {
             let Some(id) = &self.view.selected else { return Ok(()) };
-            *text = details(&self.context, &self.client, id).await?;
+            *text = details(&self.context, &self.client, self.policy.as_ref(), id).await?;
         }
         Ok(())
     }
@@ -335,10 +335,17 @@ async fn news_of(asking: &mut Option<Asking>) -> FormNews {
 }
 
 /// A run with its last events, as text without styles.
-async fn details(context: &Context, client: &Client, id: &RunId) -> Outcome<String> {
+async fn details(
+    context: &Context,
+    client: &Client,
+    policy: Option<&Policy>,
+    id: &RunId,
+) -> Outcome<String> {
     let run = client.get(id.as_str()).await?;
     let children = client.controller().children(&run).await?;
-    let mut text = run_details(&run, children, context.now());
+    let beat = policy.and_then(|policy| next_beat(policy, &run, context.now()));
+    let around = Surroundings { children, beat, ..Surroundings::default() };
+    let mut text = run_details(&run, &around, context.now());
     text.push_str("\n\n");
     for recorded in calls::last_events(client, &run, EVENTS_SHOWN).await? {
         text.push_str(&event_line::event_line(&recorded, run.spec.created_at));

@@ -10,6 +10,7 @@ use taskrun_policy::Policy;
 
 use super::calls::Tool;
 use crate::budget::scarcest;
+use crate::follow::next_beat;
 use crate::output::escape::excerpt;
 use crate::output::{human, status_text};
 
@@ -67,7 +68,7 @@ impl Row {
             left: policy.and_then(|policy| scarcest(run, policy, used, now)).unwrap_or_default(),
             tool: tool.map(|tool| shown(&tool, now)).unwrap_or_default(),
             cost: if cost > 0 { format!("${}", UsdDisplay(cost)) } else { String::new() },
-            wakes: wakes_at(run, now).unwrap_or_default(),
+            wakes: wakes_at(run, policy, now).unwrap_or_default(),
             text: excerpt(text, TEXT_CHARS_MAX),
             asks: asked.is_some(),
         }
@@ -94,11 +95,12 @@ fn shown(tool: &Tool, now: Timestamp) -> String {
 }
 
 /// When a run that waits goes on by itself.
-fn wakes_at(run: &Run, now: Timestamp) -> Option<String> {
+fn wakes_at(run: &Run, policy: Option<&Policy>, now: Timestamp) -> Option<String> {
     let at = match &run.state.hold {
         Hold::Wanted { not_before, .. } => Some(*not_before),
         Hold::Runs { until, .. } => *until,
-        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
+        Hold::Beat => policy.and_then(|policy| next_beat(policy, run, now)),
+        Hold::Nobody | Hold::Host { .. } => None,
     };
     let at = at.filter(|at| *at > now)?;
     Some(format!("in {}", human::ahead(at.since(now))))

@@ -180,6 +180,17 @@ fn the_tokens_that_a_run_alone_has_left_are_its_own_and_not_called_so() {
 }
 
 #[test]
+fn an_entry_wakes_with_the_heartbeat_of_its_agent() {
+    let policy = "[agent.a]\ncomponent = \"c.wasm\"\nheartbeat = { interval = \"1h\" }\n";
+    let policy = Policy::parse(policy, std::path::Path::new("/p/taskrun.toml")).expect("a policy");
+    let mut entry = run(1, "later");
+    entry.state.hold = Hold::Beat;
+    let row = Row::of(&entry, Some(&policy), None, None, NOW);
+    assert_eq!((&*row.status, &*row.wakes), ("queued (heartbeat)", "in 1h"));
+    assert_eq!(Row::of(&entry, None, None, None, NOW).wakes, "");
+}
+
+#[test]
 fn the_text_of_a_guest_stays_in_its_cell() {
     let hostile = "a\u{1b}[2J\u{1b}[H\u{9b}1;1H\r\nb\u{202e}\u{7}";
     let mut asking = run(1, hostile);

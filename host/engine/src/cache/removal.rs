@@ -46,6 +46,8 @@ struct CachedFile {
 enum Name {
     /// Something about a component, or about a file.
     Entry(blake3::Hash, Content),
+    /// The same in a form that this version does not read.
+    OtherForm,
     /// A file that is being written.
     Temporary,
 }
@@ -57,8 +59,12 @@ impl Name {
             return stem.starts_with('.').then_some(Self::Temporary);
         }
         let content = Content::ALL.into_iter().find(|content| content.extension() == extension)?;
-        let (component, _) = stem.split_once('-')?;
-        Some(Self::Entry(blake3::Hash::from_hex(component).ok()?, content))
+        let (component, fits) = stem.split_once('-')?;
+        let component = blake3::Hash::from_hex(component).ok()?;
+        // Versions before had no form in it.
+        let form = content.form().to_string();
+        let is_read = fits.rsplit_once('-').is_some_and(|(_, last)| last == form);
+        Some(if is_read { Self::Entry(component, content) } else { Self::OtherForm })
     }
 }
 
@@ -76,8 +82,9 @@ impl Cache {
     /// Removes what no process has read for this long by `age`, which gives the age of a time, but
     /// for what belongs to components that are needed; with `dry_run` it says how much that is, and
     /// removes nothing. Of a needed component there may be native code of several versions of the
-    /// engine, or for several processors: the one that was used last stays. What another process
-    /// wants that is gone by then is made anew by it.
+    /// engine, or for several processors: the one that was used last stays. Of what other versions
+    /// keep in another form nothing is needed. What another process wants that is gone by then is
+    /// made anew by it.
     ///
     /// # Errors
     /// [`CacheError::Io`], if the files cannot be looked at, or one cannot be removed; some may be
@@ -104,6 +111,8 @@ impl Cache {
             let age = age(file.used_at);
             let stays = match file.name {
                 Name::Temporary => age <= LEFT_AFTER,
+                // A version that reads it has it count as used.
+                Name::OtherForm => age <= older_than,
                 // There is one for each role of the component.
                 Name::Entry(component, Content::Description) => {
                     age <= older_than || is_needed(&component)

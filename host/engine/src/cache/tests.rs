@@ -70,6 +70,32 @@ fn a_refusal_is_no_native_code_and_the_other_way_round() {
 }
 
 #[test]
+fn files_of_another_form_are_not_looked_at_and_not_replaced() {
+    let (_dir, cache) = cache();
+    let entry = entry(b"a", b"x");
+    for content in Content::ALL {
+        let path = cache.path(content, entry);
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a text");
+        let (form, extension) = (content.form(), content.extension());
+        let bare = name.strip_suffix(&format!("-{form}.{extension}")).expect("it names the form");
+        // As versions before and after this one name them.
+        let others = [format!("{bare}.{extension}"), format!("{bare}-9.{extension}")];
+        let others = others.map(|name| cache.dir.join(name));
+        for other in &others {
+            fs::write(other, "of another form").expect("written");
+        }
+        // What is not there is no reason for a warning, as what is not what was written would be.
+        assert!(!path.exists() && open_ours(&path).is_err());
+        cache.keep(content, entry, b"bytes");
+        assert!(path.exists());
+        for other in &others {
+            assert_eq!(fs::read(other).expect("reads"), b"of another form");
+        }
+    }
+    assert!(cache.get(entry).is_some() && cache.refusal(entry).is_some());
+}
+
+#[test]
 fn another_key_opens_nothing() {
     let (_dir, cache) = cache();
     cache.put(entry(b"a", b"x"), b"code");

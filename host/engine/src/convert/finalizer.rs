@@ -22,7 +22,7 @@ pub(crate) fn finalize_input(input: &host::FinalizeInput) -> guest::FinalizeInpu
             EndStatus::Canceled => guest::EndStatus::Canceled,
         },
         stop_reason: input.ending.stop_reason.to_string(),
-        error: input.ending.error.clone(),
+        error: input.ending.told().map(str::to_owned),
         result: input.result.clone(),
         metadata: labels_to_guest(&input.metadata),
     }

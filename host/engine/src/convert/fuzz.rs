@@ -177,7 +177,7 @@ fn fuzz_a_message_of_a_guest_is_the_same_from_the_journal() {
 }
 
 /// Events as journals have them, a line each: the messages among them are what guests said.
-const EVENTS: &str = include_str!("../../../journal/tests/formats/2/events.jsonl");
+const EVENTS: &str = include_str!("../../../journal/tests/formats/3/events.jsonl");
 
 /// Values and pieces of JSON, which stand for others in a message.
 const PIECES: [&str; 12] = [

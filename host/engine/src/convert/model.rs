@@ -52,6 +52,7 @@ pub(crate) fn request_from_guest(
         stop_sequences: request.stop_sequences,
         response_schema: request.response_schema,
         media: MediaBytes::default(),
+        tokens_left: None,
     }
 }
 
@@ -96,20 +97,23 @@ impl From<host::Chunk> for guest::Chunk {
 }
 
 /// An error as the guest may see it. A refusal names the policy file, which is for operators, as
-/// are the provider's address and what it says about the key.
+/// are the provider's address and what it says about the key, its account and pauses.
 pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
     match error {
         host::ModelError::Denied(_) => {
             guest::ModelError::Denied("the policy does not give this agent that model".to_owned())
         }
         host::ModelError::UnknownModel(name) => guest::ModelError::UnknownModel(name),
-        host::ModelError::RateLimited { retry_after_ms } => {
+        host::ModelError::RateLimited { retry_after_ms, said: _ } => {
             guest::ModelError::RateLimited(retry_after_ms)
         }
         host::ModelError::Unavailable(text) => guest::ModelError::Unavailable(text),
         host::ModelError::Unauthorized(_) => guest::ModelError::Other(
             "the provider does not accept the host's credentials".to_owned(),
         ),
+        host::ModelError::NoQuota(_) => {
+            guest::ModelError::Other("the provider's account has no quota left".to_owned())
+        }
         error @ (host::ModelError::Overloaded { .. } | host::ModelError::CutOff) => {
             guest::ModelError::Unavailable(error.to_string())
         }
@@ -152,5 +156,13 @@ mod tests {
         assert!(text.contains("cannot be reached") && !text.contains("10.0.0.7"), "{text}");
         let text = told(host::ModelError::Unauthorized("sk-1 has expired".into()));
         assert!(text.contains("credentials") && !text.contains("sk-1"), "{text}");
+        let text = told(host::ModelError::NoQuota("status 429: org-7 pays".into()));
+        assert!(text.contains("no quota left") && !text.contains("org-7"), "{text}");
+        let said = || Some("status 429: org-7 is slow".to_owned());
+        let busy = host::ModelError::Overloaded { retry_after_ms: None, said: said() };
+        let text = told(busy);
+        assert!(text.contains("is overloaded") && !text.contains("org-7"), "{text}");
+        let limited = host::ModelError::RateLimited { retry_after_ms: Some(5), said: said() };
+        assert!(matches!(error_to_guest(limited), guest::ModelError::RateLimited(Some(5))));
     }
 }

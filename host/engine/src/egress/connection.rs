@@ -1,5 +1,5 @@
-//! Connections of guests' exchanges: TCP to addresses that were checked, TLS by the system's
-//! certificates, and pacing.
+//! Connections of guests' exchanges: TCP to addresses that were checked, the settings of TLS by the
+//! system's certificates, and pacing.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use hyper::Uri;
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
@@ -34,10 +34,10 @@ const TURN_BYTES_MIN: usize = 1 << 10;
 const TURN_BYTES_MAX: usize = 16 << 10;
 
 /// The reason that there is no connection, in whose chain is what it came of.
-type ConnectError = Box<dyn Error + Send + Sync>;
+pub(super) type ConnectError = Box<dyn Error + Send + Sync>;
 
-/// Makes the connections of one tenant.
-pub(super) type Connector = HttpsConnector<PacedConnector>;
+/// A connection without TLS.
+pub(super) type TcpConnection = PacedConnection<TokioIo<TcpStream>>;
 
 /// Reads the system's certificates, so it belongs on a thread that may block. `is_plain` says that
 /// it is for plain `http`, where none is looked at, and a machine may have none.
@@ -53,17 +53,6 @@ pub(super) fn tls(is_plain: bool) -> Result<rustls::ClientConfig, rustls::Error>
         false => builder.try_with_platform_verifier()?,
     };
     Ok(builder.with_no_client_auth())
-}
-
-/// Makes connections to what these names lead to.
-pub(super) fn connector(
-    names: Arc<Names>,
-    tls: rustls::ClientConfig,
-    places: ConnectionsPart,
-) -> Connector {
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    // HTTP/2 would put exchanges of several runs on one connection, with bounds that they share.
-    builder.enable_http1().wrap_connector(PacedConnector { names, places })
 }
 
 /// The addresses of one name, all of them checked. Connections are made to these and no others.
@@ -104,8 +93,15 @@ pub(super) struct PacedConnector {
     places: ConnectionsPart,
 }
 
+impl PacedConnector {
+    /// A connector to what these names lead to.
+    pub(super) fn new(names: Arc<Names>, places: ConnectionsPart) -> Self {
+        Self { names, places }
+    }
+}
+
 impl Service<Uri> for PacedConnector {
-    type Response = PacedConnection<TokioIo<TcpStream>>;
+    type Response = TcpConnection;
     type Error = ConnectError;
     type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 

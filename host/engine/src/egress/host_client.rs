@@ -117,6 +117,7 @@ fn with_reason(refusal: Refusal, error: &(dyn Error + 'static)) -> Refusal {
         other @ (Refusal::Denied { .. }
         | Refusal::Invalid(_)
         | Refusal::Timeout
+        | Refusal::PartTimeout(_)
         | Refusal::Limit(_)) => other,
     }
 }
@@ -137,7 +138,7 @@ fn words(refusal: Refusal) -> PostError {
         Refusal::Denied { reason, subject: _, operator: _ } => reason,
         Refusal::Invalid(words) | Refusal::Unreachable(words) | Refusal::Other(words) => words,
         Refusal::Limit(limit) => limit.to_string(),
-        Refusal::Timeout => "nothing answers in time".to_owned(),
+        Refusal::Timeout | Refusal::PartTimeout(_) => "nothing answers in time".to_owned(),
     })
 }
 

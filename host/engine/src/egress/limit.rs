@@ -4,7 +4,7 @@ use taskrun::byte_pool::PoolFull;
 
 use super::connections::NoConnection;
 use super::request::{HEADER_BYTES_MAX, HEADERS_MAX};
-use super::{ANSWER_HEADER_BYTES_MAX, BODY_BYTES_MAX, INTERIM_ANSWERS_MAX};
+use super::{ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX, BODY_BYTES_MAX, INTERIM_ANSWERS_MAX};
 
 /// A bound that an exchange met. The words are fit for guests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +25,10 @@ pub(crate) enum ExchangeLimit {
     #[error("more than {INTERIM_ANSWERS_MAX} interim answers")]
     InterimAnswers,
     /// The headers of the answer.
-    #[error("the answer's headers are longer than {ANSWER_HEADER_BYTES_MAX} bytes")]
+    #[error(
+        "the answer has more than {ANSWER_HEADERS_MAX} headers, or more than \
+         {ANSWER_HEADER_BYTES_MAX} bytes of them"
+    )]
     AnswerHeaders,
     /// The body of the answer.
     #[error("the answer is longer than {BODY_BYTES_MAX} bytes")]

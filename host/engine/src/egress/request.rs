@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use taskrun_policy::Use;
 use url::Url;
 
 use super::request_line::RequestLine;
+use super::times::ExchangeTimes;
 use super::{BODY_BYTES_MAX, ExchangeLimit, Refusal};
 
 /// Most headers, and most bytes of them: what servers take.
@@ -20,6 +22,17 @@ pub(crate) struct OutboundRequest {
     headers: HeaderMap,
     body: Bytes,
     timeout: Option<Duration>,
+    times: ExchangeTimes,
+}
+
+/// A request that may be sent. There is no other way to one than a decision about it.
+#[derive(Debug)]
+pub(crate) struct AllowedRequest(OutboundRequest);
+
+impl AllowedRequest {
+    pub(super) fn into_request(self) -> OutboundRequest {
+        self.0
+    }
 }
 
 impl OutboundRequest {
@@ -38,15 +51,34 @@ impl OutboundRequest {
             return Err(Refusal::Limit(ExchangeLimit::RequestBody));
         }
         check_headers(&headers)?;
-        Ok(Self { line: RequestLine::parse(method, url)?, headers, body, timeout })
+        let (line, times) = (RequestLine::parse(method, url)?, ExchangeTimes::default());
+        Ok(Self { line, headers, body, timeout, times })
     }
 
-    pub(crate) fn line(&self) -> &RequestLine {
-        &self.line
+    /// The same with these times for the parts of the exchange.
+    pub(crate) fn with_times(self, times: ExchangeTimes) -> Self {
+        Self { times, ..self }
+    }
+
+    /// Has it decided about. An allow rule names a host, and a literal address or `localhost` only
+    /// as itself: where one of those is allowed, the operator wrote it down.
+    ///
+    /// # Errors
+    /// The reason of a refusal.
+    pub(crate) fn decided<D>(
+        self,
+        decide: impl FnOnce(&Use<'_>) -> Result<(), D>,
+    ) -> Result<AllowedRequest, D> {
+        decide(&self.line.used())?;
+        Ok(AllowedRequest(self))
     }
 
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.timeout
+    }
+
+    pub(super) fn times(&self) -> ExchangeTimes {
+        self.times
     }
 
     /// True if it goes to an address of plain `http`.

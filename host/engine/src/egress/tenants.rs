@@ -10,12 +10,13 @@ use hyper_util::rt::TokioTimer;
 use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
-use super::connection::{Connector, connector, tls};
+use super::connection::tls;
 use super::connections::{Connections, ConnectionsPart};
+use super::connector::{Connector, connector};
 use super::exchange_threads::{ByLane, ExchangeThreads};
 use super::name_servers::NameServers;
 use super::resolve::{Lookup, Names};
-use super::{ANSWER_HEADER_BYTES_MAX, Refusal};
+use super::{ANSWER_HEADER_BYTES_MAX, ANSWER_HEADERS_MAX, Refusal};
 use crate::threads::Lane;
 
 /// Tenants whose clients are kept; of the others the idle connections are closed.
@@ -190,12 +191,17 @@ fn no_client(error: &ClientError) -> Refusal {
     Refusal::Other("the host has no HTTP client, as its log says".to_owned())
 }
 
-fn client_of(connector: Connector, threads: &ExchangeThreads, connections: &Connections) -> Client {
+pub(super) fn client_of(
+    connector: Connector,
+    threads: &ExchangeThreads,
+    connections: &Connections,
+) -> Client {
     hyper_util::client::legacy::Client::builder(threads.clone())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(connections.idle())
         .pool_max_idle_per_host(connections.idle_max())
         .http1_max_buf_size(ANSWER_HEADER_BYTES_MAX)
+        .http1_max_headers(ANSWER_HEADERS_MAX)
         .build(connector)
 }
 

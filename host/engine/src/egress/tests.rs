@@ -6,19 +6,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use taskrun_policy::{Grants, Policy};
+use taskrun_policy::{CallRules, Grants, Policy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::resolve::Lookup;
 use super::*;
 
+mod bodies;
 mod certificates;
 mod floods;
+mod headers;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod offers;
 mod places;
+mod under_rules;
+mod unfinished;
 
 /// A call that is polled on a lane, and stays there.
 fn on(lane: Lane) -> Course {
@@ -363,35 +367,12 @@ async fn case_41_bodies_and_time_are_bounded() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let request = OutboundRequest::new(
-        "GET",
-        &url,
-        http::HeaderMap::new(),
-        bytes::Bytes::new(),
-        Some(Duration::from_millis(50)),
-    );
+    let request = OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), short);
     let result = egress().send("t", &alone(&rules), &first(), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
     drop(silent);
     let result = egress().send("t", &alone(&rules), &first(), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
-}
-
-#[tokio::test]
-async fn a_body_that_comes_byte_by_byte_is_one_piece() {
-    use http_body_util::StreamBody;
-
-    let frames = |count: usize| {
-        let whole = Bytes::from(vec![b'x'; 1 << 10]);
-        let frame = move |n: usize| Ok::<_, ()>(http_body::Frame::data(whole.slice(n..=n)));
-        StreamBody::new(futures::stream::iter((0..count).map(frame)))
-    };
-    let mut held = egress().body("t");
-    assert_eq!(read_body(frames(100), 100, &mut held).await.unwrap(), [b'x'; 100]);
-    assert!(matches!(read_body(frames(101), 100, &mut held).await, Err(BodyError::TooLong)));
-    let failing = futures::stream::iter([Err::<http_body::Frame<Bytes>, _>("broken")]);
-    let failed = read_body(StreamBody::new(failing), 100, &mut held).await;
-    assert!(matches!(failed, Err(BodyError::Failed("broken"))));
 }
 
 #[test]

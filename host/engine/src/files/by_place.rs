@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
@@ -88,7 +89,10 @@ fn open_file(
     (guard, writes): (&Guard, Option<&Writes>),
 ) -> Result<File, Fault> {
     let grant = match (is_new, writes) {
-        (true, Some(writes)) => Some(writes.grant(dir, ONE_FILE)?),
+        (true, Some(writes)) => {
+            guard.check_new(dir, name)?;
+            Some(writes.grant(dir, ONE_FILE)?)
+        }
         (true, None) => return Err(Errno::PERM.into()),
         (false, _) => None,
     };
@@ -117,7 +121,8 @@ fn open_file(
 /// Makes a file longer or shorter.
 pub(crate) fn set_size(file: &File, size: u64, writes: Option<&Writes>) -> Result<(), Fault> {
     let writes = writes.ok_or(Errno::PERM)?;
-    let alone = writes.alone();
+    let ledgers = writes.ledgers();
+    let alone = ledgers.alone();
     let stat = rustix::fs::fstat(file)?;
     let before = u64::try_from(stat.st_size).unwrap_or(0);
     if size > before {
@@ -178,6 +183,7 @@ pub(crate) fn create_folder(place: Place, guard: &Guard, writes: &Writes) -> Res
         return Err(Errno::EXIST.into());
     }
     let (dir, name) = place.named()?;
+    guard.check_new(&dir, &name)?;
     let grant = writes.grant(&dir, ONE_FILE)?;
     dir.create_dir(name)?;
     grant.keep();
@@ -187,29 +193,38 @@ pub(crate) fn create_folder(place: Place, guard: &Guard, writes: &Writes) -> Res
 /// Gives a file a second name.
 pub(crate) fn link(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Result<(), Fault> {
     let _steady = writes.steady();
-    // Also what is no file: a link to a link is one more way to what is not known here.
-    if kind(&from.stat(guard)?) != FileType::RegularFile {
+    let kind = kind(&from.stat(guard)?);
+    if kind == FileType::Directory {
         return Err(Errno::PERM.into());
+    }
+    // A link to a link is one more way to what is not known here.
+    if kind != FileType::RegularFile {
+        return Err(Fault::Special);
     }
     if to.stat_if_any(guard)?.is_some() {
         return Err(Errno::EXIST.into());
     }
     let ((old_dir, old), (dir, name)) = (from.named()?, to.named()?);
+    guard.check_new(&dir, &name)?;
     let grant = writes.grant(&dir, ONE_FILE)?;
     linkat(&old_dir, old.as_str(), &dir, name.as_str(), AtFlags::empty())?;
     grant.keep();
+    writes.ledgers().note_move(old_dir.as_fd(), dir.as_fd());
     Ok(())
 }
 
-/// Moves a file or a folder. `ways` are the folders on the way to the host's own files: moved, they
-/// would take those with them, and what is put in their place would be taken for the host's.
+/// Moves a file or a folder, and nothing else: guests make no links, and one that is moved leads
+/// elsewhere. `ways` are the folders on the way to the host's own files, and those in which agents
+/// work: moved, they would take those files with them, and what is put in their place would be
+/// taken for the host's, or for an agent's.
 pub(crate) fn rename(
     from: Place,
     to: Place,
     (guard, ways): (&Guard, &Guard),
     writes: &Writes,
 ) -> Result<(), Fault> {
-    let alone = writes.alone();
+    let ledgers = writes.ledgers();
+    let alone = ledgers.alone();
     let old = from.stat(guard)?;
     let replaced = to.stat_if_any(guard)?;
     for stat in std::iter::once(&old).chain(&replaced) {
@@ -218,23 +233,36 @@ pub(crate) fn rename(
     let ((old_dir, name), (dir, to)) = (from.named()?, to.named()?);
     ways.check_name(&old_dir, &name)?;
     ways.check_name(&dir, &to)?;
+    if !matches!(kind(&old), FileType::RegularFile | FileType::Directory) {
+        return Err(Fault::Special);
+    }
     alone.take_away(|| {
         renameat(&old_dir, name.as_str(), &dir, to.as_str())?;
         // Two names of one file both stay.
         let replaced = replaced.filter(|replaced| id_of(replaced) != id_of(&old));
-        Ok(replaced.as_ref().map_or(DiskUse::default(), freed))
-    })
+        Ok::<_, Fault>(replaced.as_ref().map_or(DiskUse::default(), freed))
+    })?;
+    ledgers.note_move(old_dir.as_fd(), dir.as_fd());
+    Ok(())
 }
 
-/// Removes a file, or an empty folder.
+/// Removes a file, a link or an empty folder, but none of the `ways`. These take long to find, so
+/// they are looked for where it is no file, and before other guests are kept out.
 pub(crate) fn remove(
     place: Place,
     folder: bool,
-    guard: &Guard,
+    (guard, ways): (&Guard, impl FnOnce() -> Guard),
     writes: &Writes,
 ) -> Result<(), Fault> {
-    let alone = writes.alone();
+    let was_file = kind(&place.stat(guard)?) == FileType::RegularFile;
+    let ways = if was_file { Guard::default() } else { ways() };
+    let ledgers = writes.ledgers();
+    let alone = ledgers.alone();
     let stat = place.stat(guard)?;
+    let is_file = kind(&stat) == FileType::RegularFile;
+    if is_file != was_file {
+        return Err(Errno::BUSY.into());
+    }
     match (folder, kind(&stat)) {
         (true, FileType::Directory) | (false, FileType::RegularFile | FileType::Symlink) => {}
         (true, _) => return Err(Errno::NOTDIR.into()),
@@ -242,6 +270,10 @@ pub(crate) fn remove(
         (false, _) => return Err(Errno::PERM.into()),
     }
     let (dir, name) = place.named()?;
+    if !is_file {
+        ways.check_id(id_of(&stat))?;
+        ways.check_name(&dir, &name)?;
+    }
     let flags = if folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     alone.take_away(|| {
         unlinkat(&dir, name.as_str(), flags)?;
@@ -270,7 +302,7 @@ pub(crate) fn set_times(place: Place, times: &Timestamps, guard: &Guard) -> Resu
     Ok(())
 }
 
-/// The names in a folder and what they stand for, the host's own left out.
+/// The names in a folder that can be said, and what they stand for, the host's own left out.
 pub(crate) fn entries(
     folder: &Dir,
     max: usize,
@@ -281,9 +313,8 @@ pub(crate) fn entries(
         if index >= max {
             return Err(Errno::OVERFLOW.into());
         }
-        let Ok(name) = entry?.file_name().into_string() else {
-            return Err(io::Error::from(Errno::ILSEQ).into());
-        };
+        // A name that is not UTF-8 cannot be said.
+        let Ok(name) = entry?.file_name().into_string() else { continue };
         let Ok(stat) = rustix::fs::statat(folder, name.as_str(), AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };

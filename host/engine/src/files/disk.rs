@@ -4,17 +4,21 @@
 //! A workspace is counted when a guest of this process first writes there, by a walk through the
 //! folders that rules let guests write in, and from then on by what each operation adds and
 //! removes. Changes that people and other processes make meanwhile are seen when the workspace
-//! seems full: then it is counted again, as often as [`PAUSE`] lets it.
+//! seems full: then it is counted again, as often as [`PAUSE`] lets it. Where workspaces overlap,
+//! one is counted again at once if a call in another one moved something into it, or if it seems
+//! full only by what such a call added, here or elsewhere.
 
-use std::collections::HashMap;
+mod ledger;
+
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLockReadGuard};
 
 use taskrun_policy::{Limits, WorkspaceLimits};
 use tokio::time::Instant;
 
+use self::ledger::{Account, Ledger, Ledgers, OwnLedger, SharedGrant};
 use crate::bindings::interfaces::workspace_read::FileError;
 use crate::files::{DiskUse, Workspace};
 
@@ -65,7 +69,7 @@ impl From<DiskFull> for FileError {
 /// The workspaces of a process, and the disks that the host needs.
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    ledgers: Mutex<HashMap<PathBuf, Arc<Ledger>>>,
+    ledgers: Mutex<Vec<Arc<Ledger>>>,
     /// Folders of the host whose disk needs the reserve as well.
     keep_free: Vec<PathBuf>,
     /// Bytes that are being written at this moment, which no disk says are gone.
@@ -74,32 +78,10 @@ pub(crate) struct Disk {
     counting: Mutex<()>,
 }
 
-/// The account of one workspace.
-#[derive(Debug, Default)]
-struct Ledger {
-    account: Mutex<Account>,
-    /// Shared by what relies on the length or the names of a file while it adds to it, and held
-    /// alone by what takes away.
-    steady: RwLock<()>,
-}
-
-#[derive(Debug, Default)]
-struct Account {
-    used: DiskUse,
-    /// Part of `used` that was granted and may not be on the disk yet.
-    granted: DiskUse,
-    /// The folders that `used` is about.
-    counted: Vec<String>,
-    /// When they may be counted again.
-    again_at: Option<Instant>,
-}
-
 /// The bounds on what the guests of one component add to their workspace.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
-    workspace: Workspace,
     folders: Vec<String>,
     limits: WorkspaceLimits,
     call_bytes: u64,
@@ -110,6 +92,9 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Writes {
     bounds: Arc<Bounds>,
+    workspace: Workspace,
+    /// Found when the call first writes.
+    ledger: OnceLock<OwnLedger>,
     bytes: AtomicU64,
     files: AtomicU64,
     refused: AtomicBool,
@@ -120,21 +105,15 @@ impl Disk {
         Self { keep_free, ..Self::default() }
     }
 
-    /// The bounds for a component that may write in these folders of a workspace.
+    /// The bounds for a component that may write in these folders of its workspace.
     pub(crate) fn bounds(
         self: &Arc<Self>,
-        workspace: &Workspace,
         folders: Vec<String>,
         workspace_limits: WorkspaceLimits,
         limits: &Limits,
     ) -> Bounds {
-        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not by its number: a folder that is made anew may get that of one that is gone.
-        let ledger = Arc::clone(ledgers.entry(workspace.path().to_owned()).or_default());
         Bounds {
             disk: Arc::clone(self),
-            ledger,
-            workspace: workspace.clone(),
             folders,
             limits: workspace_limits,
             call_bytes: limits.write_bytes,
@@ -143,9 +122,9 @@ impl Disk {
     }
 
     /// Counts one workspace at a time: each keeps as many folders open as it is deep.
-    fn used(&self, bounds: &Bounds, folders: &[String]) -> DiskUse {
+    fn used(&self, workspace: &Workspace, folders: &[String], files_max: u32) -> DiskUse {
         let _turn = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
-        bounds.workspace.used(folders, bounds.limits.files)
+        workspace.used(folders, files_max)
     }
 
     /// True if so much can be written where `place` is and `reserve` bytes stay free, there and
@@ -163,46 +142,27 @@ impl Disk {
     }
 }
 
-impl Ledger {
-    fn open(&self) -> MutexGuard<'_, Account> {
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Bounds {
-    /// The bounds for one call.
-    pub(crate) fn for_call(self: &Arc<Self>) -> Writes {
-        let (bytes, files) = (AtomicU64::new(0), AtomicU64::new(0));
-        Writes { bounds: Arc::clone(self), bytes, files, refused: AtomicBool::new(false) }
+    /// The bounds for one call, which has the workspace open.
+    pub(crate) fn for_call(self: &Arc<Self>, workspace: &Workspace) -> Writes {
+        Writes {
+            bounds: Arc::clone(self),
+            workspace: workspace.clone(),
+            ledger: OnceLock::new(),
+            bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+        }
     }
 
-    fn refusal(&self, account: &Account, growth: Growth) -> Option<DiskFull> {
+    fn refusal(&self, used: DiskUse, growth: Growth) -> Option<DiskFull> {
         let WorkspaceLimits { bytes, files, .. } = self.limits;
-        if growth.longer > 0 && account.used.bytes.saturating_add(growth.longer) > bytes {
+        if growth.longer > 0 && used.bytes.saturating_add(growth.longer) > bytes {
             return Some(DiskFull::WorkspaceBytes(bytes));
         }
         let files = u64::from(files);
-        (growth.files > 0 && account.used.files.saturating_add(growth.files) > files)
+        (growth.files > 0 && used.files.saturating_add(growth.files) > files)
             .then_some(DiskFull::WorkspaceFiles(files))
-    }
-
-    /// Counts what is not counted yet, and everything again if that is long ago.
-    fn count(&self, account: &mut Account, seems_full: bool) {
-        let is_new = |folder: &&String| !account.counted.contains(folder);
-        let new: Vec<String> = self.folders.iter().filter(is_new).cloned().collect();
-        let began = Instant::now();
-        let may_recount = account.again_at.is_none_or(|at| began >= at);
-        if new.is_empty() && !(seems_full && may_recount) {
-            return;
-        }
-        account.counted.extend(new);
-        let found = self.disk.used(self, &account.counted);
-        account.again_at = Some(Instant::now() + began.elapsed().saturating_mul(PAUSE));
-        // What was granted may be found already; it is gone from here when it is settled.
-        account.used = DiskUse {
-            bytes: found.bytes.saturating_add(account.granted.bytes),
-            files: found.files.saturating_add(account.granted.files),
-        };
     }
 }
 
@@ -210,7 +170,7 @@ impl Writes {
     /// The use of the workspace, as accounted.
     #[cfg(test)]
     pub(crate) fn used(&self) -> DiskUse {
-        self.bounds.ledger.open().used
+        self.own().open().used
     }
 
     /// Under the default bounds of a workspace and none of a call, for tests of what is written.
@@ -225,7 +185,33 @@ impl Writes {
     #[cfg(test)]
     fn under(workspace: &Workspace, of_workspace: WorkspaceLimits, of_call: &Limits) -> Self {
         let (disk, root) = (Arc::new(Disk::default()), vec![String::new()]);
-        Arc::new(disk.bounds(workspace, root, of_workspace, of_call)).for_call()
+        Arc::new(disk.bounds(root, of_workspace, of_call)).for_call(workspace)
+    }
+
+    fn own(&self) -> &OwnLedger {
+        let find = || OwnLedger::of(&self.bounds.disk, &self.workspace, &self.bounds.folders);
+        self.ledger.get_or_init(find)
+    }
+
+    /// The accounts that an operation may change.
+    pub(crate) fn ledgers(&self) -> Ledgers<'_> {
+        self.own().with_others()
+    }
+
+    /// Counts what is not counted yet, and everything again if that is due.
+    fn count(&self, account: &mut Account, seems_full: bool) {
+        let Bounds { disk, folders, limits, .. } = &*self.bounds;
+        let is_new = |folder: &&String| !account.counted.contains(folder);
+        let new: Vec<String> = folders.iter().filter(is_new).cloned().collect();
+        let began = Instant::now();
+        if new.is_empty() && !account.is_due(seems_full, began) {
+            return;
+        }
+        account.counted.extend(new);
+        let found = disk.used(&self.workspace, &account.counted, limits.files);
+        let (now, took) = (Instant::now(), began.elapsed());
+        account.set(found, now + took.saturating_mul(PAUSE));
+        account.rest_until(now + took);
     }
 
     /// Grants what an operation is about to add where `place` is, until the grant is dropped;
@@ -234,25 +220,31 @@ impl Writes {
     /// # Errors
     /// The bound that it would break. Then nothing may be added, and nothing is counted.
     pub(crate) fn grant(&self, place: impl AsFd, growth: Growth) -> Result<Grant<'_>, DiskFull> {
-        let Bounds { disk, ledger, limits, .. } = &*self.bounds;
+        let Bounds { disk, limits, .. } = &*self.bounds;
         let charge = self.charge(growth)?;
         let reserve = limits.reserve_bytes;
         if !disk.has_room(place, growth.written, reserve) {
             return Err(DiskFull::Reserve(reserve));
         }
-        let mut account = ledger.open();
-        self.bounds.count(&mut account, false);
-        if self.bounds.refusal(&account, growth).is_some() {
-            self.bounds.count(&mut account, true);
+        let added = DiskUse { bytes: growth.longer, files: growth.files };
+        let mut account = self.own().open();
+        self.count(&mut account, false);
+        if self.bounds.refusal(account.used, growth).is_some() {
+            // Else what is written around a workspace, or was removed, would take its room while the
+            // pause lasts.
+            if self.bounds.refusal(account.certain(), growth).is_none() {
+                account.require_count();
+            }
+            self.count(&mut account, true);
         }
-        if let Some(full) = self.bounds.refusal(&account, growth) {
+        if let Some(full) = self.bounds.refusal(account.judged(), growth) {
             return Err(full);
         }
-        let added = DiskUse { bytes: growth.longer, files: growth.files };
-        account.used.add(added);
-        account.granted.add(added);
+        account.add(added);
+        drop(account);
+        let others = self.ledgers().add_to_others(added);
         disk.under_way.fetch_add(growth.written, Ordering::Relaxed);
-        Ok(Grant { charge, added, written: growth.written, kept: false })
+        Ok(Grant { charge, added, others, written: growth.written, kept: false })
     }
 
     /// Counts a growth against the bounds of the call.
@@ -275,36 +267,7 @@ impl Writes {
     /// For operations that add as much as the length or the names of a file say: until this is
     /// dropped, no guest of this process takes any of the workspace away.
     pub(crate) fn steady(&self) -> RwLockReadGuard<'_, ()> {
-        self.bounds.ledger.steady.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// For operations that take away: until this is dropped, no other guest does, nor adds as much
-    /// as a length or a count says that is about to change.
-    pub(crate) fn alone(&self) -> ExclusiveAccess<'_> {
-        let ledger = &*self.bounds.ledger;
-        let alone = ledger.steady.write().unwrap_or_else(PoisonError::into_inner);
-        ExclusiveAccess { ledger, _alone: alone }
-    }
-}
-
-/// The exclusive right to take something away from a workspace.
-#[derive(Debug)]
-pub(crate) struct ExclusiveAccess<'w> {
-    ledger: &'w Ledger,
-    _alone: RwLockWriteGuard<'w, ()>,
-}
-
-impl ExclusiveAccess<'_> {
-    /// Takes away, and gives back what the work says that it took. The workspace is not counted
-    /// in between: what is not found any more would be given back a second time.
-    ///
-    /// # Errors
-    /// Those of the work. Then nothing is given back.
-    pub(crate) fn take_away<E>(&self, work: impl FnOnce() -> Result<DiskUse, E>) -> Result<(), E> {
-        let mut account = self.ledger.open();
-        let removed = work()?;
-        account.used.subtract(removed);
-        Ok(())
+        self.own().steady()
     }
 }
 
@@ -349,6 +312,8 @@ impl Drop for Charge<'_> {
 pub(crate) struct Grant<'w> {
     charge: Charge<'w>,
     added: DiskUse,
+    /// The same in the other accounts that it counts in.
+    others: Vec<SharedGrant>,
     written: u64,
     kept: bool,
 }
@@ -369,12 +334,11 @@ impl Grant<'_> {
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        let Bounds { disk, ledger, .. } = &*self.charge.writes.bounds;
-        disk.under_way.fetch_sub(self.written, Ordering::Relaxed);
-        let mut account = ledger.open();
-        account.granted.subtract(self.added);
-        if !self.kept {
-            account.used.subtract(self.added);
+        let writes = self.charge.writes;
+        writes.bounds.disk.under_way.fetch_sub(self.written, Ordering::Relaxed);
+        writes.own().open().settle(self.added, self.kept);
+        for other in &self.others {
+            other.settle(self.added, self.kept);
         }
     }
 }

@@ -1,12 +1,15 @@
 //! Listing directories, within bounds on entries, depth and work.
 
+use std::io;
+
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
+use rustix::io::Errno;
 use taskrun_policy::PATH_BYTES_MAX;
 
 use super::path::is_visible;
 use super::protected::Guard;
-use super::{CancelFlag, RelativePath, Result, Workspace, entry, from_io, not_opened};
+use super::{CancelFlag, RelativePath, Result, Workspace, entry, from_io};
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Listing};
 
 /// Most entries of one listing.
@@ -84,6 +87,12 @@ impl Workspace {
     }
 }
 
+/// True for an error about the directory that was to be looked into, and not about the host.
+fn is_its_own(error: &io::Error) -> bool {
+    let of_it = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS, Errno::PERM];
+    Errno::from_io_error(error).is_some_and(|error| of_it.contains(&error))
+}
+
 impl Walk<'_> {
     /// Keeps the first entries by path, as many as are of use.
     fn forget(&mut self) {
@@ -116,7 +125,13 @@ impl Walk<'_> {
             ))
             .into());
         }
-        for item in dir.entries().map_err(from_io)? {
+        let items = match dir.entries() {
+            Ok(items) => items,
+            // One below that may not be read, or is gone, takes nothing from the others.
+            Err(error) if depth > 0 && is_its_own(&error) => return Ok(()),
+            Err(error) => return Err(from_io(error)),
+        };
+        for item in items {
             self.abandoned.check()?;
             self.visited += 1;
             if self.visited > VISITED_MAX {
@@ -144,8 +159,12 @@ impl Walk<'_> {
                 continue;
             }
             if self.wanted.recursive && entry.kind == EntryKind::Directory {
-                let inner = dir.open_dir_nofollow(&name);
-                let inner = inner.map_err(|error| not_opened(dir, &name, error))?;
+                let inner = match dir.open_dir_nofollow(&name) {
+                    Ok(inner) => inner,
+                    // It is gone by now, or something else stands there.
+                    Err(error) if is_its_own(&error) => continue,
+                    Err(error) => return Err(from_io(error)),
+                };
                 self.guard.check_dir(&inner)?;
                 let inner_path = entry.path.clone();
                 self.keep(entry);
@@ -155,5 +174,22 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_goes_on_after_errors_of_a_folder_and_not_after_those_of_the_host() {
+        let own = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::ACCESS, Errno::PERM];
+        let of_host = [Errno::MFILE, Errno::NFILE, Errno::IO, Errno::NOMEM, Errno::STALE];
+        for (errors, goes_on) in [(own, true), (of_host, false)] {
+            for error in errors {
+                assert_eq!(is_its_own(&io::Error::from(error)), goes_on, "{error:?}");
+            }
+        }
+        assert!(!is_its_own(&io::Error::other("not of the system")));
     }
 }

@@ -16,7 +16,7 @@ use super::protected::{Guard, Id};
 use crate::files::disk::DiskFull;
 
 /// Most links on a path: what Linux allows.
-const LINKS_MAX: u32 = 40;
+pub(super) const LINKS_MAX: u32 = 40;
 /// Most folders that are opened on a path: each `..` is a walk from the beginning.
 const OPENS_MAX: u32 = 4_096;
 
@@ -37,6 +37,10 @@ pub(crate) enum Fault {
     Io(io::Error),
     /// It is about one of the host's own files.
     Own,
+    /// The path leads out of the folder that it starts at.
+    Out,
+    /// It is about what is neither a file nor a folder, and stays where it is.
+    Special,
     /// It would break a bound.
     Full(DiskFull),
 }
@@ -89,7 +93,7 @@ impl Place {
             return Err(Errno::NAMETOOLONG.into());
         }
         if path.starts_with('/') {
-            return Err(Errno::PERM.into());
+            return Err(Fault::Out);
         }
         guard.check_dir(root)?;
         let mut walk = Walk { root, guard, dir: root.try_clone()?, above: Vec::new(), opens: 0 };
@@ -119,7 +123,7 @@ impl Place {
                     let target = walk.dir.read_link_contents(&name)?;
                     let target = target.to_str().ok_or(Errno::ILSEQ)?;
                     if target.starts_with('/') {
-                        return Err(Errno::PERM.into());
+                        return Err(Fault::Out);
                     }
                     for name in target.rsplit('/') {
                         rest.push_front(name.to_owned());
@@ -182,7 +186,7 @@ impl Walk<'_> {
 
     /// Goes where the folder before is by now: what is open keeps no way back.
     fn leave(&mut self) -> Result<(), Fault> {
-        self.above.pop().ok_or(Errno::PERM)?;
+        self.above.pop().ok_or(Fault::Out)?;
         let mut dir = self.root.try_clone()?;
         for name in &self.above {
             dir = self.open(&dir, name)?;

@@ -8,15 +8,21 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use cap_std::fs::{Dir, Metadata};
 use taskrun_policy::{Policy, folded};
 
+use super::place::LINKS_MAX;
 use super::{Refusal, Result, from_io};
 
 /// The name under which a guest hears of such a file.
 pub(crate) const OWN_FILES: &str = "the host's own files";
+
+/// Name of a data directory beside its policy, unless another one is named. Wherever a folder is
+/// called so it may be that of another project, with native code and the key that vouches for it,
+/// so no guest gets at any.
+pub const DATA_DIR: &str = ".taskrun";
 
 /// Device and inode.
 pub(super) type Id = (u64, u64);
@@ -29,6 +35,9 @@ pub(crate) struct ProtectedPaths(Arc<RwLock<Paths>>);
 struct Paths {
     /// Files, and folders with all that is in them.
     own: BTreeSet<PathBuf>,
+    /// Folders in which agents work. What is in them is theirs, and that they stand there is the
+    /// host's: another one in the place of one of them would be taken for it.
+    workspaces: BTreeSet<PathBuf>,
     /// Arguments of commands. One may name a folder, in which there is more than the command's.
     arguments: BTreeSet<PathBuf>,
 }
@@ -36,7 +45,11 @@ struct Paths {
 impl ProtectedPaths {
     pub(crate) fn add(&self, paths: impl IntoIterator<Item = PathBuf>) {
         let paths = paths.into_iter().map(as_it_is_now);
-        self.0.write().unwrap_or_else(PoisonError::into_inner).own.extend(paths);
+        self.write().own.extend(paths);
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Paths> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The files that a policy consists of: itself, its components and prompts, the scripts, cassettes
@@ -56,7 +69,9 @@ impl ProtectedPaths {
         self.add(named.chain(subscribers).chain(models).chain(prompts).map(Path::to_owned));
         let arguments = policy.subscribers.values().flat_map(|one| one.arguments());
         let arguments = arguments.cloned().map(as_it_is_now);
-        self.0.write().unwrap_or_else(PoisonError::into_inner).arguments.extend(arguments);
+        self.write().arguments.extend(arguments);
+        let workspaces = policy.agents.values().map(|agent| agent.workspace.clone());
+        self.write().workspaces.extend(workspaces.map(as_it_is_now));
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -68,18 +83,31 @@ impl ProtectedPaths {
         own.into_iter().chain(arguments.into_iter().filter(|path| !path.is_dir())).collect()
     }
 
-    /// The files as they are now.
-    pub(super) fn now(&self) -> Guard {
-        Guard::of(self.paths())
+    fn workspaces(&self) -> Vec<PathBuf> {
+        let paths = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        paths.workspaces.iter().cloned().collect()
     }
 
-    /// The folders that they are in, and those that these are in, as they are now, by the way that
-    /// each path says and by the one without links.
+    /// The files as they are now, and the folders in which agents work that are not there.
+    pub(super) fn now(&self) -> Guard {
+        let missing = self.workspaces().iter().filter_map(|path| first_missing(path)).collect();
+        Guard { missing, ..Guard::of(self.paths().iter().flat_map(|path| steps(path))) }
+    }
+
+    /// The folders that they are in, those in which agents work, and those that all of these are
+    /// in, as they are now, by the way that each path says and by the one without links.
     pub(super) fn ways(&self) -> Guard {
-        let paths = self.paths();
-        let without_links = paths.iter().map(|path| canonical(path));
-        let paths: Vec<PathBuf> = without_links.chain(paths.iter().cloned()).collect();
-        Guard::of(paths.iter().flat_map(|path| path.ancestors().skip(1)).collect::<BTreeSet<_>>())
+        let mut folders = BTreeSet::new();
+        for file in self.paths().iter().flat_map(|path| steps(path)) {
+            for path in [canonical(&file), file] {
+                folders.extend(path.parent().map(Path::to_owned));
+            }
+        }
+        for folder in self.workspaces() {
+            folders.extend([canonical(&folder), folder]);
+        }
+        let all: BTreeSet<&Path> = folders.iter().flat_map(|path| path.ancestors()).collect();
+        Guard::of(all.into_iter().flat_map(steps))
     }
 
     /// One of them that is `dir`, contains it, or is in it.
@@ -99,20 +127,55 @@ impl ProtectedPaths {
 }
 
 /// A relative path means what it means now.
-fn as_it_is_now(path: PathBuf) -> PathBuf {
+pub(super) fn as_it_is_now(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// The path without links, as far as it exists.
-fn canonical(path: &Path) -> PathBuf {
-    let mut missing = Vec::new();
-    for existing in path.ancestors() {
+/// The path to which a link leads, whether or not anything is there.
+fn led_to(link: &Path) -> Option<PathBuf> {
+    let target = link.read_link().ok()?;
+    Some(link.parent()?.join(target))
+}
+
+/// A path, and each to which its last name leads by links. Nothing may be at the last one, and who
+/// makes it has made what the first one names.
+fn steps(path: &Path) -> Vec<PathBuf> {
+    let mut steps = vec![path.to_owned()];
+    while steps.len() <= LINKS_MAX as usize
+        && let Some(next) = steps.last().and_then(|last| led_to(last))
+    {
+        steps.push(next);
+    }
+    steps
+}
+
+/// The path without links, as far as it exists, also where a link leads to what does not.
+pub(super) fn canonical(path: &Path) -> PathBuf {
+    let (mut existing, mut missing, mut links) = (path.to_owned(), Vec::<OsString>::new(), 0);
+    loop {
         if let Ok(canonical) = existing.canonicalize() {
             return missing.iter().rev().fold(canonical, |path, name| path.join(name));
         }
+        if let Some(next) = led_to(&existing).filter(|_| links < LINKS_MAX) {
+            links += 1;
+            existing = next;
+            continue;
+        }
         missing.extend(existing.file_name().map(OsString::from));
+        if !existing.pop() {
+            return path.to_owned();
+        }
     }
-    path.to_owned()
+}
+
+/// The first name on the way to a folder at which nothing is, and the folder that it is missing in.
+fn first_missing(path: &Path) -> Option<(Id, String)> {
+    if path.exists() {
+        return None;
+    }
+    canonical(path)
+        .ancestors()
+        .find_map(|one| Some((id_at(one.parent()?)?, folded(one.file_name()?.to_str()?))))
 }
 
 #[cfg(unix)]
@@ -124,7 +187,7 @@ fn id_at(path: &Path) -> Option<Id> {
 }
 
 #[cfg(unix)]
-fn id(metadata: &Metadata) -> Option<Id> {
+pub(super) fn id(metadata: &Metadata) -> Option<Id> {
     use cap_std::fs::MetadataExt;
 
     Some((metadata.dev(), metadata.ino()))
@@ -137,7 +200,7 @@ fn id_at(_: &Path) -> Option<Id> {
 }
 
 #[cfg(not(unix))]
-fn id(_: &Metadata) -> Option<Id> {
+pub(super) fn id(_: &Metadata) -> Option<Id> {
     None
 }
 
@@ -147,6 +210,21 @@ pub(crate) struct Guard {
     ids: Vec<Id>,
     /// A folder, and a name in it, folded. Guests have no names that are not UTF-8.
     names: Vec<(Id, String)>,
+    /// The same of folders that agents are to find as people make them.
+    missing: Vec<(Id, String)>,
+}
+
+/// Refuses a name in a directory that is one of these, and folded.
+fn check_places(places: &[(Id, String)], dir: &Dir, name: &str) -> Result<()> {
+    let mut places = places.iter().filter(|(_, own)| *own == name).peekable();
+    if places.peek().is_none() {
+        return Ok(());
+    }
+    let here = id(&dir.dir_metadata().map_err(from_io)?);
+    match places.any(|(parent, _)| Some(*parent) == here) {
+        true => Err(Refusal::OwnFile),
+        false => Ok(()),
+    }
 }
 
 impl Guard {
@@ -166,15 +244,15 @@ impl Guard {
     /// Refuses a name in a directory, whether or not anything is there.
     pub(super) fn check_name(&self, dir: &Dir, name: &str) -> Result<()> {
         let name = folded(name);
-        let mut places = self.names.iter().filter(|(_, own)| *own == name).peekable();
-        if places.peek().is_none() {
-            return Ok(());
+        if name == folded(DATA_DIR) {
+            return Err(Refusal::OwnFile);
         }
-        let here = id(&dir.dir_metadata().map_err(from_io)?);
-        match places.any(|(parent, _)| Some(*parent) == here) {
-            true => Err(Refusal::OwnFile),
-            false => Ok(()),
-        }
+        check_places(&self.names, dir, &name)
+    }
+
+    /// Refuses a name at which something is to be made, where an agent's folder is missing.
+    pub(super) fn check_new(&self, dir: &Dir, name: &str) -> Result<()> {
+        check_places(&self.missing, dir, &folded(name))
     }
 
     /// Refuses a file or directory by what it is.
@@ -203,105 +281,4 @@ impl Guard {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::super::{CancelFlag, ListOptions, RelativePath, Workspace};
-    use super::*;
-    use crate::bindings::interfaces::workspace_write::WriteMode;
-    use crate::files::disk::Writes;
-
-    fn path(text: &str) -> RelativePath<'_> {
-        RelativePath::new(text).unwrap()
-    }
-
-    /// A workspace with a data directory, a policy, and a second name for the policy.
-    fn fixture() -> (tempfile::TempDir, Workspace) {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path();
-        fs::create_dir_all(root.join("sub/data/native")).unwrap();
-        fs::write(root.join("sub/data/native/key"), "key").unwrap();
-        fs::write(root.join("policy.toml"), "policy").unwrap();
-        fs::hard_link(root.join("policy.toml"), root.join("sub/again.toml")).unwrap();
-        let protected = ProtectedPaths::default();
-        let own = ["sub/data", "policy.toml", "absent", "none/absent"];
-        protected.add(own.map(|name| root.join(name)));
-        let workspace = Workspace::open(root, protected).unwrap();
-        (dir, workspace)
-    }
-
-    #[track_caller]
-    fn assert_refused<T: std::fmt::Debug>(result: Result<T>) {
-        assert!(matches!(&result, Err(Refusal::OwnFile)), "{result:?}");
-    }
-
-    #[test]
-    fn nothing_is_done_to_them_under_any_name() {
-        let (dir, workspace) = fixture();
-        let (writes, there) = (Writes::of(&workspace), CancelFlag::default());
-        let names = ["sub/data", "sub/data/native/key", "policy.toml", "sub/again.toml", "absent"];
-        for name in names {
-            assert_refused(workspace.stat(path(name)));
-            assert_refused(workspace.read(path(name), 0, 10));
-            for mode in [WriteMode::Replace, WriteMode::Append] {
-                assert_refused(workspace.write(path(name), b"x", mode, &writes, &there));
-            }
-            assert_refused(workspace.remove(path(name), &writes, &there));
-        }
-        let aliases = ["Policy.TOML", "ABSENT", "policy.toml.", "absent:x", "ab\u{17f}ent"];
-        for new in ["sub/data/new", "absent", "absent/new", "policy.toml"].iter().chain(&aliases) {
-            assert_refused(workspace.write(path(new), b"x", WriteMode::CreateNew, &writes, &there));
-            assert_refused(workspace.create_directory(path(new), &|_| Ok(()), &writes, &there));
-        }
-        assert_eq!(fs::read(dir.path().join("policy.toml")).unwrap(), b"policy");
-        assert_eq!(fs::read(dir.path().join("sub/data/native/key")).unwrap(), b"key");
-        assert!(!dir.path().join("absent").exists());
-        // Whoever makes the folder does not get to what would be in it.
-        workspace.create_directory(path("none"), &|_| Ok(()), &writes, &there).unwrap();
-        assert_refused(workspace.write(
-            path("none/absent"),
-            b"x",
-            WriteMode::CreateNew,
-            &writes,
-            &there,
-        ));
-    }
-
-    #[test]
-    fn listings_do_not_show_them() {
-        let (_dir, workspace) = fixture();
-        let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
-        let there = CancelFlag::default();
-        let listing = workspace.list(path(""), wanted, &|_, _| true, &there).unwrap();
-        let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
-        assert_eq!(paths, ["sub"]);
-        assert_refused(workspace.list(path("sub/data"), wanted, &|_, _| true, &there));
-        assert!(workspace.open_folder("sub/data/native").is_err());
-        assert!(workspace.open_folder("sub").is_ok());
-    }
-
-    #[test]
-    fn a_file_that_is_built_anew_is_protected_as_well() {
-        let (dir, workspace) = fixture();
-        let (own, other) = (dir.path().join("policy.toml"), dir.path().join("other"));
-        fs::write(&other, "new").unwrap();
-        fs::rename(&other, &own).unwrap();
-        fs::rename(&own, dir.path().join("moved")).unwrap();
-        fs::hard_link(dir.path().join("moved"), &own).unwrap();
-        assert_refused(workspace.read(path("moved"), 0, 10));
-    }
-
-    #[test]
-    fn folders_overlap_through_links_and_before_they_exist() {
-        let (dir, workspace) = fixture();
-        let (root, link) = (dir.path(), dir.path().join("link"));
-        std::os::unix::fs::symlink(root.join("sub"), &link).unwrap();
-        let protected = &workspace.protected;
-        for folder in ["", "sub", "link", "none", "absent", "absent/below", "sub/data/native"] {
-            assert!(protected.overlapping(&root.join(folder)).is_some(), "{folder}");
-        }
-        assert!(protected.overlapping(&root.join("notes")).is_none());
-        assert!(protected.containing(root).is_none());
-        assert!(protected.containing(&link.join("data")).is_some());
-    }
-}
+mod tests;

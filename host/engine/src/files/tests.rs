@@ -227,6 +227,35 @@ fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
 }
 
 #[test]
+fn a_folder_that_goes_or_may_not_be_read_takes_nothing_from_a_listing() {
+    let f = fixture();
+    let folder = |name: &str| f.root.join("docs").join(name);
+    for name in ["gone", "kept", "swapped"] {
+        fs::create_dir(folder(name)).expect("made");
+    }
+    fs::write(folder("inner/x"), "").expect("written");
+    let may = |mode| fs::set_permissions(folder("kept"), fs::Permissions::from_mode(mode));
+    may(0).expect("its mode");
+    // Between the look at the name and the look into the folder.
+    let shows = |path: &str, _: EntryKind| {
+        if matches!(path, "docs/gone" | "docs/swapped") {
+            fs::remove_dir(f.root.join(path)).expect("removed");
+        }
+        if path == "docs/swapped" {
+            symlink(&f.outside, f.root.join(path)).expect("linked");
+        }
+        true
+    };
+    let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
+    let listing = f.workspace.list(path("docs"), wanted, &shows, &CancelFlag::default());
+    may(0o700).expect("its mode");
+    let listing = listing.expect("the others are there");
+    let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
+    let names = ["a.txt", "in.txt", "inner", "inner/x", "kept", "out", "out.txt"];
+    assert_eq!(paths, names.map(|name| format!("docs/{name}")));
+}
+
+#[test]
 fn a_listing_nobody_waits_for_ends() {
     let f = fixture();
     let abandoned = CancelFlag::default();

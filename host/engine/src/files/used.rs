@@ -27,6 +27,11 @@ impl DiskUse {
         self.bytes = self.bytes.saturating_sub(other.bytes);
         self.files = self.files.saturating_sub(other.files);
     }
+
+    /// The larger of both, in bytes and in files.
+    pub(crate) fn at_least(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+    }
 }
 
 impl Workspace {
@@ -78,7 +83,8 @@ impl Count<'_> {
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Ok(metadata) = dir.symlink_metadata(&name) else { continue };
-            if self.guard.check(&metadata).is_err() {
+            let is_own = |name: &str| self.guard.check_name(dir, name).is_err();
+            if self.guard.check(&metadata).is_err() || name.to_str().is_some_and(is_own) {
                 continue;
             }
             self.used.files += 1;

@@ -28,6 +28,7 @@ impl Workspace {
     ) -> Result<()> {
         let guard = self.protected.now();
         let (dir, name) = self.parent(path, &guard)?.ok_or(FileError::NotAFile)?;
+        guard.check_new(&dir, name)?;
         match mode {
             WriteMode::CreateNew => create_new(&dir, name, contents, writes, abandoned),
             WriteMode::Replace => replace(&dir, name, contents, (writes, abandoned), &guard),
@@ -51,6 +52,7 @@ impl Workspace {
             guard.check_name(&dir, name)?;
             let opened = match dir.open_dir_nofollow(name) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    guard.check_new(&dir, name)?;
                     may_make(prefix)?;
                     let grant = writes.grant(&dir, Growth { files: 1, ..Growth::default() })?;
                     match dir.create_dir(name) {
@@ -68,7 +70,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Removes a file or an empty directory.
+    /// Removes a file or an empty directory, in which no agent works.
     pub(crate) fn remove(
         &self,
         path: RelativePath<'_>,
@@ -79,15 +81,24 @@ impl Workspace {
         let Some((dir, name)) = self.parent(path, &guard)? else {
             return Err(FileError::InvalidPath("the workspace itself stays".to_owned()).into());
         };
-        let alone = writes.alone();
+        // Looking for them takes longer than a removal, of which most are of files.
+        let was_folder = dir.symlink_metadata(name).is_ok_and(|metadata| metadata.is_dir());
+        let ways = if was_folder { self.protected.ways() } else { Guard::default() };
+        let ledgers = writes.ledgers();
+        let alone = ledgers.alone();
         let metadata = dir.symlink_metadata(name).map_err(from_io)?;
         guard.check(&metadata)?;
+        if metadata.is_dir() != was_folder {
+            return Err(FileError::Other("it became something else meanwhile".to_owned()).into());
+        }
         if metadata.is_symlink() {
             return Err(through_link(name));
         }
         abandoned.check()?;
         alone.take_away(|| {
             if metadata.is_dir() {
+                ways.check(&metadata)?;
+                ways.check_name(&dir, name)?;
                 dir.remove_dir(name).map_err(from_io)?;
             } else {
                 check_regular(name, &metadata)?;
@@ -202,7 +213,8 @@ fn replace(
         .map_err(from_io)
         .and_then(|()| abandoned.check())
         .and_then(|()| {
-            let alone = writes.alone();
+            let ledgers = writes.ledgers();
+            let alone = ledgers.alone();
             // What is there may be something else by now, and less.
             let replaced = existing(dir, name, guard)?;
             let freed = replaced.as_ref().map_or(0, freed_with);

@@ -33,33 +33,28 @@ impl Host for CallState {
             Ok(outgoing) => outgoing,
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
-        let rules = self.rules();
-        let is_allowed = rules.allows(&outgoing.line().used());
+        let allowed = match outgoing.decided(|used| self.allow(used)) {
+            Ok(allowed) => allowed,
+            Err(denied) => return Ok(Err(HttpError::Denied(denied))),
+        };
         let (egress, stop) = (self.guest.engine.egress(), self.scope.stop());
         let exchange = async {
             // It depends on others, so a step that runs again is given it again.
-            if let (true, Err(full)) = (is_allowed, has_room) {
+            if let Err(full) = has_room {
                 return Exchanged::Refused(Refusal::Limit(ExchangeLimit::Bodies(full)));
             }
             tokio::select! {
                 biased;
                 () = stop.asked() => Exchanged::Canceled,
-                answer = egress.send(tenant, &rules, &self.course, outgoing) => match answer {
+                answer = egress.exchange(tenant, &self.course, allowed) => match answer {
                     Ok(answer) => Exchanged::Answer(response(answer)),
                     Err(refusal) => Exchanged::Refused(refusal),
                 },
             }
         };
-        let exchanged = match is_allowed {
-            true => {
-                let what = "sends a request over HTTP";
-                let request = OutsideRequest { what, asked, changes: true };
-                ask_outside(&self.scope, request, exchange).await?
-            }
-            // A refusal by a rule, which follows from the rules again.
-            false => exchange.await,
-        };
-        Ok(match exchanged {
+        let what = "sends a request over HTTP";
+        let request = OutsideRequest { what, asked, changes: true };
+        Ok(match ask_outside(&self.scope, request, exchange).await? {
             Exchanged::Answer(response) => Ok(response),
             Exchanged::Refused(refusal) => Err(self.no_response(refusal)),
             Exchanged::Canceled => Err(HttpError::Canceled),
@@ -98,7 +93,7 @@ impl CallState {
             }
             Refusal::Invalid(reason) => HttpError::InvalidRequest(reason),
             Refusal::Unreachable(reason) => HttpError::Unreachable(reason),
-            Refusal::Timeout => HttpError::Timeout,
+            Refusal::Timeout | Refusal::PartTimeout(_) => HttpError::Timeout,
             Refusal::Limit(bound) => HttpError::Limit(bound.to_string()),
             Refusal::Other(reason) => HttpError::Other(reason),
         }

@@ -16,6 +16,7 @@ use wasmtime_wasi_http::{WasiHttp, WasiHttpView};
 
 use super::{wasi_entries, wasi_messages};
 use crate::failure::Violation;
+use crate::inspect::given::GivenInterface;
 use crate::state::CallState;
 use crate::wasi::WasiState;
 
@@ -51,40 +52,40 @@ fn table(state: &mut CallState) -> &mut ResourceTable {
 
 /// Adds one interface of those that everybody gets.
 pub(crate) fn add_given(linker: &mut Linker<CallState>, name: &str) -> wasmtime::Result<()> {
+    use GivenInterface as Given;
+
     let l = linker;
-    match name {
-        "wasi:cli/environment" => cli::environment::add_to_linker::<T, Own>(l, |state| state),
-        "wasi:cli/exit" => cli::exit::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/stdin" => cli::stdin::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/stdout" => cli::stdout::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/stderr" => cli::stderr::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/terminal-input" => cli::terminal_input::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/terminal-output" => cli::terminal_output::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/terminal-stdin" => cli::terminal_stdin::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/terminal-stdout" => cli::terminal_stdout::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:cli/terminal-stderr" => cli::terminal_stderr::add_to_linker::<T, WasiCli>(l, T::cli),
-        "wasi:io/error" => {
+    // Any other one was refused before.
+    let Some(given) = Given::named(name) else { return Ok(()) };
+    match given {
+        Given::Environment => cli::environment::add_to_linker::<T, Own>(l, |state| state),
+        Given::Exit => cli::exit::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::Stdin => cli::stdin::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::Stdout => cli::stdout::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::Stderr => cli::stderr::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::TerminalInput => cli::terminal_input::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::TerminalOutput => cli::terminal_output::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::TerminalStdin => cli::terminal_stdin::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::TerminalStdout => cli::terminal_stdout::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::TerminalStderr => cli::terminal_stderr::add_to_linker::<T, WasiCli>(l, T::cli),
+        Given::Error => {
             io::error::add_to_linker::<T, HasTable>(l, table)?;
             wasi_entries::add_error(l)
         }
-        "wasi:io/poll" => io::poll::add_to_linker::<T, HasTable>(l, table),
-        "wasi:io/streams" => io::streams::add_to_linker::<T, HasTable>(l, table),
-        "wasi:clocks/wall-clock" => clocks::wall_clock::add_to_linker::<T, Own>(l, |state| state),
-        "wasi:clocks/monotonic-clock" => {
+        Given::Poll => io::poll::add_to_linker::<T, HasTable>(l, table),
+        Given::Streams => io::streams::add_to_linker::<T, HasTable>(l, table),
+        Given::WallClock => clocks::wall_clock::add_to_linker::<T, Own>(l, |state| state),
+        Given::MonotonicClock => {
             clocks::monotonic_clock::add_to_linker::<T, WasiClocks>(l, T::clocks)
         }
-        "wasi:random/random" => random::random::add_to_linker::<T, Own>(l, |state| state),
-        "wasi:random/insecure" => random::insecure::add_to_linker::<T, Own>(l, |state| state),
-        "wasi:random/insecure-seed" => {
-            random::insecure_seed::add_to_linker::<T, Own>(l, |state| state)
-        }
-        "wasi:filesystem/preopens" => wasi_entries::add_preopens(l),
-        "wasi:filesystem/types" => {
+        Given::Random => random::random::add_to_linker::<T, Own>(l, |state| state),
+        Given::Insecure => random::insecure::add_to_linker::<T, Own>(l, |state| state),
+        Given::InsecureSeed => random::insecure_seed::add_to_linker::<T, Own>(l, |state| state),
+        Given::Preopens => wasi_entries::add_preopens(l),
+        Given::Files => {
             filesystem::types::add_to_linker::<T, Own>(l, |state| state)?;
             wasi_entries::add_files(l)
         }
-        // Fails to link, which says its name.
-        _ => Ok(()),
     }
 }
 

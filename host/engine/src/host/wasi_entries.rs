@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use cap_std::fs::Dir as OpenDir;
+use taskrun_policy::Capability;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::filesystem::Descriptor;
@@ -131,7 +132,7 @@ async fn read_directory(
     };
     let buffers = state.guest.engine.buffers().clone();
     let threads = state.file_threads();
-    let workspace = state.guest.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
+    let workspace = state.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
     let passing = buffers.take(ENTRIES_BYTES_MAX as u64).await;
     let read = on_thread(threads, store.data_mut().grant_check(), move || {
         let folder = OpenDir::from_std_file(open.try_clone()?);
@@ -140,7 +141,7 @@ async fn read_directory(
         Ok((entries, passing))
     });
     let read = read.await;
-    let (entries, _passing) = store.data_mut().done(read, "")?;
+    let (entries, _passing) = store.data_mut().done(read, (Capability::WorkspaceRead, ""))?;
     let names: usize = entries.iter().map(|(name, _)| name.len()).sum();
     let bytes = (names + entries.len() * size_of::<DirectoryEntry>()) as u64;
     let kept = match bytes > SMALL_BYTES_MAX {

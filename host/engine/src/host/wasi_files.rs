@@ -113,9 +113,9 @@ impl HostDescriptor for CallState {
         modification: NewTimestamp,
     ) -> FsResult<()> {
         self.begin()?;
-        let open = match self.table.get(&fd)? {
-            Descriptor::File(_) => self.writable_file(&fd)?.file,
-            Descriptor::Dir(_) => self.writable_folder(&fd)?.dir,
+        let open = match matches!(self.table.get(&fd)?, Descriptor::File(_)) {
+            true => self.writable_file(&fd)?.file,
+            false => self.writable_folder(&fd, "")?.dir.dir,
         };
         let times = times(access, modification)?;
         self.on_open(open, move |file| Ok(rustix::fs::futimens(file, &times)?)).await
@@ -154,7 +154,7 @@ impl HostDescriptor for CallState {
 
     async fn create_directory_at(&mut self, fd: Fd, path: String) -> FsResult<()> {
         self.begin()?;
-        let (folder, writes) = (self.writable_folder(&fd)?, self.counted()?);
+        let (folder, writes) = (self.writable_folder(&fd, &path)?, self.counted()?);
         let make =
             move |place: Place, guard: &Guard| by_place::create_folder(place, guard, &writes);
         self.on_place(folder, (path, false), make).await
@@ -187,7 +187,7 @@ impl HostDescriptor for CallState {
         modification: NewTimestamp,
     ) -> FsResult<()> {
         self.begin()?;
-        let folder = self.writable_folder(&fd)?;
+        let folder = self.writable_folder(&fd, &path)?;
         let (times, follow) =
             (times(access, modification)?, links.contains(PathFlags::SYMLINK_FOLLOW));
         let set = move |place: Place, guard: &Guard| by_place::set_times(place, &times, guard);
@@ -203,7 +203,7 @@ impl HostDescriptor for CallState {
         to_path: String,
     ) -> FsResult<()> {
         self.begin()?;
-        let (from, to) = (self.writable_folder(&fd)?, self.writable_folder(&to)?);
+        let (from, to) = (self.writable_folder(&fd, &path)?, self.writable_folder(&to, &to_path)?);
         if links.contains(PathFlags::SYMLINK_FOLLOW) {
             return Err(ErrorCode::Invalid.into());
         }
@@ -222,7 +222,7 @@ impl HostDescriptor for CallState {
         flags: DescriptorFlags,
     ) -> FsResult<Fd> {
         self.begin()?;
-        let folder = self.folder(&fd)?;
+        let mut folder = self.folder(&fd)?;
         let synchronous = DescriptorFlags::FILE_INTEGRITY_SYNC
             | DescriptorFlags::DATA_INTEGRITY_SYNC
             | DescriptorFlags::REQUESTED_WRITE_SYNC;
@@ -242,14 +242,18 @@ impl HostDescriptor for CallState {
             folder: open.contains(OpenFlags::DIRECTORY),
         };
         let writes_to_it = how.write || how.create || how.truncate;
-        if writes_to_it && folder.perms.write_not_permitted() {
-            return Err(ErrorCode::NotPermitted.into());
+        if writes_to_it {
+            if folder.dir.perms.write_not_permitted() {
+                return Err(self.refuse_change(&folder.way, &path));
+            }
+            folder.capability = Capability::WorkspaceWrite;
         }
         let mut mode = OpenMode::empty();
         mode.set(OpenMode::READ, how.read || !how.write);
         mode.set(OpenMode::WRITE, writes_to_it);
         let (handle, writes) = (Arc::new(self.handle()?), self.writes());
-        let (perms, follow) = (folder.perms, links.contains(PathFlags::SYMLINK_FOLLOW));
+        let (perms, follow) = (folder.dir.perms, links.contains(PathFlags::SYMLINK_FOLLOW));
+        let way = folder.way.below(&path);
         let kept = Arc::clone(&handle);
         let opened = self.on_place(folder, (path, follow), move |place, guard| {
             // Counted until it is open, also when nobody waits for it any longer.
@@ -262,6 +266,7 @@ impl HostDescriptor for CallState {
         };
         let fd = self.table.push(descriptor)?;
         self.files.handles.insert(fd.rep(), handle);
+        self.files.ways.insert(fd.rep(), way);
         Ok(fd)
     }
 
@@ -269,6 +274,7 @@ impl HostDescriptor for CallState {
         let rep = fd.rep();
         self.table.delete(fd)?;
         self.files.handles.remove(&rep);
+        self.files.ways.remove(&rep);
         Ok(())
     }
 
@@ -280,15 +286,17 @@ impl HostDescriptor for CallState {
 
     async fn remove_directory_at(&mut self, fd: Fd, path: String) -> FsResult<()> {
         self.begin()?;
-        let (folder, writes) = (self.writable_folder(&fd)?, self.counted()?);
-        let remove =
-            move |place: Place, guard: &Guard| by_place::remove(place, true, guard, &writes);
+        let (folder, writes) = (self.writable_folder(&fd, &path)?, self.counted()?);
+        let workspace = self.guarded()?;
+        let remove = move |place: Place, guard: &Guard| {
+            by_place::remove(place, true, (guard, || workspace.ways()), &writes)
+        };
         self.on_place(folder, (path, false), remove).await
     }
 
     async fn rename_at(&mut self, fd: Fd, path: String, to: Fd, to_path: String) -> FsResult<()> {
         self.begin()?;
-        let (from, to) = (self.writable_folder(&fd)?, self.writable_folder(&to)?);
+        let (from, to) = (self.writable_folder(&fd, &path)?, self.writable_folder(&to, &to_path)?);
         let (writes, workspace) = (self.counted()?, self.guarded()?);
         let rename = move |from: Place, to: Place, guard: &Guard| {
             by_place::rename(from, to, (guard, &workspace.ways()), &writes)
@@ -300,17 +308,17 @@ impl HostDescriptor for CallState {
     /// work in the folder would.
     async fn symlink_at(&mut self, fd: Fd, _: String, path: String) -> FsResult<()> {
         self.begin()?;
-        self.folder(&fd)?;
-        let rule = "WASI makes no symbolic links".to_owned();
-        self.record_refusal(Capability::WorkspaceWrite, &path, rule);
-        Err(ErrorCode::NotPermitted.into())
+        let subject = self.folder(&fd)?.way.subject(&path);
+        Err(self.refused(Capability::WorkspaceWrite, &subject, "WASI makes no symbolic links"))
     }
 
     async fn unlink_file_at(&mut self, fd: Fd, path: String) -> FsResult<()> {
         self.begin()?;
-        let (folder, writes) = (self.writable_folder(&fd)?, self.counted()?);
-        let remove =
-            move |place: Place, guard: &Guard| by_place::remove(place, false, guard, &writes);
+        let (folder, writes) = (self.writable_folder(&fd, &path)?, self.counted()?);
+        let workspace = self.guarded()?;
+        let remove = move |place: Place, guard: &Guard| {
+            by_place::remove(place, false, (guard, || workspace.ways()), &writes)
+        };
         self.on_place(folder, (path, false), remove).await
     }
 

@@ -213,7 +213,7 @@ impl WriteAccount {
         let written = by_place::write(file, piece, position, &self.writes);
         written.map(|()| piece.len()).map_err(|fault| match fault {
             Fault::Io(error) => error,
-            Fault::Own => Errno::PERM.into(),
+            Fault::Own | Fault::Out | Fault::Special => Errno::PERM.into(),
             Fault::Full(full) => {
                 if self.writes.is_first_refusal() {
                     let bound = full.to_string();

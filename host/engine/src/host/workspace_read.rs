@@ -83,7 +83,7 @@ impl CallState {
 
     fn workspace(&self) -> Result<Workspace, FileError> {
         let none = || FileError::Other("there is no workspace".to_owned());
-        self.guest.workspace.clone().ok_or_else(none)
+        self.workspace.clone().ok_or_else(none)
     }
 }
 

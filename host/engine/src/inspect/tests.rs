@@ -32,11 +32,31 @@ fn wasi_is_inert_but_for_files_and_http_and_sockets() {
     );
     assert_eq!(classify("wasi:http/incoming-handler@0.2.3"), ImportClass::Unknown);
     assert_eq!(classify("wasi:sockets/tcp@0.2.0"), ImportClass::Sockets);
-    for name in
-        ["wasi:cli/environment@0.3.0", "wasi:nn/graph@0.2.0", "wasi:cli", "other:a/b@0.2.0", "run"]
-    {
+    for name in ["wasi:nn/graph@0.2.0", "other:a/b@0.2.0", "other:a/b@0.3.0", "run"] {
         assert_eq!(classify(name), ImportClass::Unknown, "{name}");
     }
+}
+
+#[test]
+fn interfaces_and_versions_of_wasi_that_the_host_does_not_have_are_not_given() {
+    for name in [
+        "wasi:cli/run@0.2.0",
+        "wasi:clocks/timezone@0.2.0",
+        "wasi:random/other@0.2.6",
+        "wasi:filesystem/other@0.2.0",
+    ] {
+        assert_eq!(classify(name), ImportClass::Unknown, "{name}");
+    }
+    for name in [
+        "wasi:cli/environment@0.3.0",
+        "wasi:cli/stdout@0.2.0-rc-2023-12-05",
+        "wasi:http/types@0.2.0-draft",
+        "wasi:sockets/tcp@0.2.0-rc-2023-11-10",
+        "wasi:cli/stdout",
+    ] {
+        assert_eq!(classify(name), ImportClass::OtherWasi, "{name}");
+    }
+    assert_eq!(classify("wasi:cli/stdout@0.2.3+build-7"), ImportClass::WasiInert);
 }
 
 #[test]
@@ -72,6 +92,7 @@ fn versions_are_compatible_as_semver_says() {
     {
         assert_eq!(is_compatible(Some(version)), fits, "{version}");
     }
+    assert!(!is_compatible(Some("0.1.0-rc.1")), "one before the release");
     assert!(!is_compatible(None));
 }
 

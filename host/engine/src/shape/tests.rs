@@ -42,6 +42,28 @@ fn each_count_has_a_bound() {
 }
 
 #[test]
+fn elements_are_counted_of_which_each_instance_has_a_copy() {
+    let most = usize::try_from(PASSIVE_ELEMENTS_MAX).expect("a small number");
+    let module = |items: String| format!("(component (core module (func $f) {items}))");
+    let what = Some("elements of passive segments");
+    for [kind, element] in [["func", "$f "], ["funcref", "(ref.null func)"]] {
+        let segment = |count| format!("(elem {kind} {})", element.repeat(count));
+        assert_eq!(refused(&module(segment(most - 2))), None, "{kind}");
+        assert_eq!(refused(&module(segment(most - 1))), what, "{kind}");
+        // What an empty one is kept in takes memory, too.
+        assert_eq!(refused(&module(segment(0).repeat(most / 2))), None, "{kind}");
+        assert_eq!(refused(&module(segment(0).repeat(most / 2 + 1))), what, "{kind}");
+        let half = format!("(core module (func $f) {})", segment(most / 2));
+        assert_eq!(refused(&format!("(component {})", half.repeat(2))), what, "{kind}");
+    }
+    // Those of a table that are put there at the beginning, and declarations.
+    let elements = "$f ".repeat(10_000);
+    let active = format!("(table 10000 funcref) (elem (i32.const 0) func {elements})");
+    assert_eq!(refused(&module(active)), None);
+    assert_eq!(refused(&module(format!("(elem declare func {elements})"))), None);
+}
+
+#[test]
 fn each_function_has_bounds() {
     let usize = |bound: u64| usize::try_from(bound).unwrap();
     assert_eq!(refused(&function(10_000, "")), Some("locals of a function"));

@@ -18,8 +18,8 @@ use crate::guest::Guest;
 /// Most bytes of one write.
 const WRITE_BYTES_MAX: usize = 64 << 10;
 
-/// Most lines of one write: each takes the host's time, also when the log is full. Of more, only
-/// the number is kept.
+/// Most lines of one write that are an entry of the log each: an entry takes the host's time, also
+/// when the log is full. Further lines share entries.
 const LINES_MAX: usize = 1_000;
 
 /// One of the two outputs of a call.
@@ -42,7 +42,7 @@ impl Output {
 impl Lines {
     fn write(&self, bytes: &[u8]) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines = 0_usize;
+        let (mut lines, mut shared) = (0_usize, None);
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match piece.split_last() {
                 Some((b'\n', text)) => (text, true),
@@ -53,30 +53,52 @@ impl Lines {
             open.extend_from_slice(&text[..text.len().min(room)]);
             if ends {
                 lines += 1;
-                let line = std::mem::take(&mut *open);
+                let line = text_of(&std::mem::take(&mut *open));
                 if lines <= LINES_MAX {
                     self.log(&line);
+                } else {
+                    shared = Some(self.share(shared.take(), line));
                 }
             }
         }
-        if let Some(more) = lines.checked_sub(LINES_MAX).filter(|more| *more > 0) {
-            self.log(format!("({more} more lines of one write are left out)").as_bytes());
+        if let Some(text) = shared {
+            self.log(&text);
         }
     }
 
-    fn log(&self, line: &[u8]) {
-        let line = String::from_utf8_lossy(line);
+    /// An entry of several lines with one more. What has no room for it is logged before.
+    fn share(&self, entry: Option<String>, line: String) -> String {
+        match entry {
+            Some(mut text) if text.len() + 1 + line.len() <= LOG_LINE_BYTES_MAX => {
+                text.push('\n');
+                text.push_str(&line);
+                text
+            }
+            Some(full) => {
+                self.log(&full);
+                line
+            }
+            None => line,
+        }
+    }
+
+    fn log(&self, text: &str) {
         let level = if self.stream == "stderr" { LogLevel::Warn } else { LogLevel::Info };
         let fields = Labels::from([("stream".to_owned(), self.stream.to_owned())]);
-        self.scope.log(level, &self.source, line.trim_end_matches('\r'), fields);
+        self.scope.log(level, &self.source, text, fields);
     }
+}
+
+/// A line that a guest wrote, without what ends it.
+fn text_of(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim_end_matches('\r').to_owned()
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         let rest = std::mem::take(self.open.get_mut().unwrap_or_else(PoisonError::into_inner));
         if !rest.is_empty() {
-            self.log(&rest);
+            self.log(&text_of(&rest));
         }
     }
 }
@@ -157,13 +179,13 @@ mod tests {
     use taskrun::scope::{
         CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
-
+    use taskrun_journal::event::Event;
     use taskrun_policy::CallRules;
 
     use super::*;
 
-    #[test]
-    fn line_breaks_alone_are_little_work() {
+    /// An output whose log has room for all.
+    fn lines() -> (Arc<CallScope>, Lines) {
         let scope = Arc::new(CallScope::new(CallScopeParts {
             context: RunContext::default(),
             stop: StopSignal::never(),
@@ -185,12 +207,41 @@ mod tests {
         }));
         let (source, stream) = ("a".to_owned(), "stdout");
         let lines = Lines { scope: Arc::clone(&scope), source, stream, open: Mutex::default() };
+        (scope, lines)
+    }
+
+    /// The entries of a log.
+    fn logged(scope: &CallScope) -> Vec<String> {
+        let text = |event| {
+            let Event::Log { message, .. } = event else { panic!("{event:?}") };
+            message
+        };
+        scope.finish().events.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn line_breaks_alone_are_little_work() {
+        let (scope, lines) = lines();
         lines.write(&[b'\n'; WRITE_BYTES_MAX]);
         lines.write(b"one more\n");
+        let entries = logged(&scope);
+        assert!(entries.len() < LINES_MAX + 20, "{}", entries.len());
+        assert_eq!(entries.last().map(String::as_str), Some("one more"));
+    }
+
+    #[test]
+    fn lines_of_one_write_are_all_logged() {
+        let (scope, lines) = lines();
+        let written: Vec<String> = (0..4_000).map(|line| format!("the line {line}")).collect();
+        let text = written.join("\r\n");
+        assert!(text.len() < WRITE_BYTES_MAX, "one write");
+        lines.write(text.as_bytes());
+        lines.write(b" goes on");
         drop(lines);
-        let events = scope.finish().events;
-        assert_eq!(events.len(), LINES_MAX + 2);
-        let counted = format!("{:?}", events[LINES_MAX]);
-        assert!(counted.contains("64536 more lines"), "{counted}");
+        let entries = logged(&scope);
+        assert_eq!(entries[..LINES_MAX], written[..LINES_MAX], "an entry each");
+        assert!(entries.len() < LINES_MAX + 20, "{}", entries.len());
+        assert!(entries.iter().all(|entry| entry.len() <= LOG_LINE_BYTES_MAX));
+        assert_eq!(entries.join("\n"), format!("{} goes on", written.join("\n")));
     }
 }

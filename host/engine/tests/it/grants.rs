@@ -90,6 +90,7 @@ async fn case_42_unknown_imports_and_sockets_are_never_given() {
     let text = r#"(component
         (import "wasi:sockets/tcp@0.2.0" (instance (export "f" (func))))
         (import "wasi:nn/graph@0.2.0" (instance (export "f" (func))))
+        (import "wasi:clocks/timezone@0.2.0" (instance (export "f" (func))))
         (import "plain" (func))
         (import "wasi:cli/types-only@0.9.0" (instance (export "t" (type (sub resource)))))
         (import "other:thing/types@1.0.0" (instance (type $r (record (field "a" u8))) (export "t" (type (eq $r)))))
@@ -102,7 +103,8 @@ async fn case_42_unknown_imports_and_sockets_are_never_given() {
         needs,
         [
             ("plain", Need::Unknown),
-            ("wasi:cli/types-only@0.9.0", Need::Unknown),
+            ("wasi:cli/types-only@0.9.0", Need::OtherWasi),
+            ("wasi:clocks/timezone@0.2.0", Need::Unknown),
             ("wasi:nn/graph@0.2.0", Need::Unknown),
             ("wasi:sockets/tcp@0.2.0", Need::Sockets),
         ]

@@ -67,6 +67,23 @@ async fn case_17_tables_are_bounded() {
     }
 }
 
+/// WebAssembly promises -1 there, and guests that state a maximum look for it.
+#[tokio::test]
+async fn growth_beyond_the_own_maximum_of_a_memory_or_table_fails() {
+    let fails = |grow: &str, items: &str| {
+        let code = format!(
+            "(if (i32.ne {grow} (i32.const -1)) (then unreachable)) {OK}) {items} (func (unreachable)"
+        );
+        tool_bytes("", &code)
+    };
+    let table = "(table.grow $t (ref.null func) (i32.const 3))";
+    let answer = run(fails(table, "(table $t 2 4 funcref)"), grants("")).await;
+    assert!(matches!(&answer, Ok(Ok(_))), "{answer:?}");
+    let memory = "(memory.grow $own (i32.const 3))";
+    let answer = run(fails(memory, "(memory $own 1 3)"), grants("")).await;
+    assert!(matches!(&answer, Ok(Ok(_))), "{answer:?}");
+}
+
 #[tokio::test]
 async fn a_stack_overflow_is_one() {
     let code = "(call $deep) unreachable) (func $deep (call $deep) (call $deep)";

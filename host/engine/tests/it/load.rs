@@ -169,6 +169,68 @@ async fn an_agent_whose_later_steps_have_another_form_does_no_first_step() {
     assert!(planned.unwrap().is_ok());
 }
 
+/// Parts of interfaces in several versions that are compatible, as components import them that were
+/// put together from others.
+const VERSIONS: [&str; 6] = [
+    "package wasi:random@0.2.0; interface random { get-random-u64: func() -> u64; }",
+    "package wasi:random@0.2.3; interface random { get-random-u64: func() -> u64; }",
+    "package wasi:http@0.2.0; interface types { resource fields { constructor(); } }",
+    "package wasi:http@0.2.3; interface types { resource fields { constructor(); } }",
+    "package taskrun:plugin@0.1.1; interface clock { now: func() -> u64; }",
+    "package test:versions;
+    world versions {
+        include taskrun:plugin/tool@0.1.0;
+        import wasi:random/random@0.2.0;
+        import wasi:random/random@0.2.3;
+        import wasi:http/types@0.2.0;
+        import wasi:http/types@0.2.3;
+        import taskrun:plugin/clock@0.1.1;
+    }",
+];
+
+#[tokio::test]
+async fn an_interface_that_is_imported_in_two_versions_is_given_in_both() {
+    let imports = r#"
+        (import "wasi:random/random@0.2.0" "get-random-u64" (func $random-0 (result i64)))
+        (import "wasi:random/random@0.2.3" "get-random-u64" (func $random-3 (result i64)))
+        (import "wasi:http/types@0.2.0" "[constructor]fields" (func $fields-0 (result i32)))
+        (import "wasi:http/types@0.2.3" "[constructor]fields" (func $fields-3 (result i32)))
+        (import "wasi:http/types@0.2.0" "[resource-drop]fields" (func $drop-0 (param i32)))
+        (import "wasi:http/types@0.2.3" "[resource-drop]fields" (func $drop-3 (param i32)))
+        (import "taskrun:plugin/clock@0.1.0" "now" (func $now-0 (result i64)))
+        (import "taskrun:plugin/clock@0.1.1" "now" (func $now-1 (result i64)))
+    "#;
+    let code = format!(
+        "(drop (call $random-0)) (drop (call $random-3))
+        (call $drop-0 (call $fields-0)) (call $drop-3 (call $fields-3))
+        (drop (call $now-0)) (drop (call $now-1)) {OK}"
+    );
+    let module = tool_module(imports, DESCRIBE, &code);
+    let bytes = component_of(&VERSIONS, "versions", &module, StringEncoding::UTF8);
+    let loaded = engine().load(bytes.clone()).await.expect("a component");
+    let names = loaded.inspect().imports.iter().map(|import| &*import.interface);
+    let random: Vec<&str> = names.filter(|name| name.starts_with("wasi:random/")).collect();
+    assert_eq!(random, ["wasi:random/random@0.2.0", "wasi:random/random@0.2.3"]);
+    let answer = run(bytes, grants(r#"deny = ["http: *"]"#)).await;
+    assert!(matches!(&answer, Ok(Ok(_))), "{answer:?}");
+}
+
+/// The words of the validator count, and not the names in the component.
+#[tokio::test]
+async fn a_proposal_that_is_not_enabled_is_named() {
+    let tag = "(component (core module (tag)))";
+    let relaxed = "(component
+        (core module $m
+            (func $async_sum (export \"f\") (param v128) (result v128)
+                (i32x4.relaxed_trunc_f32x4_s (local.get 0))))
+        (core instance (instantiate $m)))";
+    for (text, word) in [(tag, "exceptions"), (relaxed, "relaxed SIMD")] {
+        let error = error_of(wat::parse_str(text).expect("it is text")).await;
+        assert!(matches!(error, LoadError::Proposal { .. }), "{error}");
+        assert!(error.is_of_component() && error.to_string().contains(word), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn async_features_are_named() {
     let text = r#"(component
@@ -200,13 +262,34 @@ async fn case_17_a_table_that_begins_with_ten_million_is_refused() {
     is_too_much(table).await;
 }
 
+/// A component with many instances of a module that has so many elements in no table.
+fn with_passive_elements(elements: usize) -> Vec<u8> {
+    let elements = "(ref.null func)".repeat(elements);
+    let instances = "(core instance (instantiate $m))".repeat(58);
+    let module = format!("(core module $m (elem funcref {elements}))");
+    wat::parse_str(format!("(component {module} {instances})")).expect("the text is right")
+}
+
+#[tokio::test]
+async fn case_17_elements_of_which_each_instance_has_a_copy_are_bounded() {
+    let error = error_of(with_passive_elements(100_000)).await;
+    let is_counted = matches!(
+        &error,
+        LoadError::Shape { what, limit: 256, .. } if *what == "elements of passive segments"
+    );
+    assert!(is_counted, "{error}");
+    // With the two that a segment counts as.
+    let loaded = engine().load(with_passive_elements(254)).await;
+    assert!(loaded.is_ok(), "{loaded:?}");
+}
+
 #[tokio::test]
 async fn case_18_tables_and_memories_of_64_bits_are_refused() {
     let parts = ["(table i64 10000000000 funcref)", "(table i64 1 funcref)", "(memory i64 1)"];
     for part in parts {
         let text = format!("(component (core module $m {part}) (core instance (instantiate $m)))");
         let error = error_of(wat::parse_str(text).unwrap()).await;
-        assert!(matches!(error, LoadError::Invalid { .. }), "{part}: {error}");
+        assert!(matches!(error, LoadError::Proposal { .. }), "{part}: {error}");
     }
     is_too_much(
         "(component (core module $m (table 4000000000 funcref)) (core instance (instantiate $m)))",
@@ -268,5 +351,21 @@ async fn case_16_a_component_may_have_several_memories_and_no_more_than_four() {
     let engine = engine();
     engine.load(with_memories(4, 1)).await.unwrap();
     let error = engine.load(with_memories(5, 1)).await.unwrap_err();
+    assert!(matches!(error, LoadError::TooMuch { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn case_16_a_module_may_have_as_many_memories_as_a_component() {
+    let with = |others: &str| {
+        let code = format!(
+            "(i32.store $other (i32.const 0) (i32.const 7))
+            (if (i32.ne (i32.load $other (i32.const 0)) (i32.const 7)) (then unreachable))
+            {OK}) (memory $other 1) {others} (func (unreachable)"
+        );
+        tool_bytes("", &code)
+    };
+    let answer = run(with("(memory 1) (memory 1)"), grants("")).await;
+    assert!(matches!(&answer, Ok(Ok(_))), "{answer:?}");
+    let error = engine().load(with("(memory 1) (memory 1) (memory 1)")).await.expect_err("five");
     assert!(matches!(error, LoadError::TooMuch { .. }), "{error}");
 }

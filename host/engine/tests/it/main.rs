@@ -4,6 +4,7 @@
 
 mod boundary;
 mod cache;
+mod clocks;
 mod controller;
 mod describe;
 mod endless;
@@ -27,4 +28,5 @@ mod threads;
 mod wasi_folders;
 mod wasi_http;
 mod work;
+mod workspaces;
 mod worlds;

@@ -57,7 +57,8 @@ pub(crate) fn component_of(
     component_by(&wit(), packages, world, module, texts)
 }
 
-/// The same by the contract in a folder.
+/// The same by the contract in a folder. Interfaces that are imported in several versions stay so,
+/// as in what other tools link together.
 pub(crate) fn component_by(
     contract: &Path,
     packages: &[&str],
@@ -73,7 +74,8 @@ pub(crate) fn component_by(
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut module = wat::parse_str(module).unwrap();
     embed_component_metadata(&mut module, &resolve, world, texts).unwrap();
-    ComponentEncoder::default().validate(true).module(&module).unwrap().encode().unwrap()
+    let encoder = ComponentEncoder::default().validate(true).merge_imports_based_on_semver(false);
+    encoder.module(&module).unwrap().encode().unwrap()
 }
 
 /// Memory, allocation and ways to answer.

@@ -192,6 +192,17 @@ impl HostAnswer {
         }
     }
 
+    /// The reason for which a model gave no answer, or not the whole of it.
+    #[must_use]
+    pub fn model_error(&self) -> Option<&ModelError> {
+        match self {
+            Self::Model(ModelAnswer::Error(error) | ModelAnswer::Broken(_, error)) => Some(error),
+            Self::Model(ModelAnswer::Whole(_) | ModelAnswer::Parts(_))
+            | Self::Controller { .. }
+            | Self::Memory(_) => None,
+        }
+    }
+
     /// The run for the end of which was waited, if it has ended.
     #[must_use]
     pub fn has_waited_for(&self) -> Option<&str> {
@@ -207,12 +218,7 @@ impl HostAnswer {
     #[must_use]
     pub fn is_canceled(&self) -> bool {
         match self {
-            Self::Model(answer) => match answer {
-                ModelAnswer::Error(error) | ModelAnswer::Broken(_, error) => {
-                    *error == ModelError::Canceled
-                }
-                ModelAnswer::Whole(_) | ModelAnswer::Parts(_) => false,
-            },
+            Self::Model(_) => self.model_error() == Some(&ModelError::Canceled),
             Self::Controller { reply, .. } => *reply == Reply::Error(RunsError::Canceled),
             Self::Memory(MemoryAnswer::Get(reply)) => *reply == Reply::Error(MemoryError::Canceled),
             Self::Memory(MemoryAnswer::Search(reply)) => {

@@ -138,6 +138,7 @@ pub enum StepEvent<'a> {
         model: &'a str,
         until: Timestamp,
         reason: &'a str,
+        said: Option<&'a str>,
         usage: Option<Usage>,
     },
     TurnSkipped {
@@ -343,8 +344,9 @@ impl Event {
                 let retry_after_ms = *retry_after_ms;
                 V::Step(S::StepFailed { attempt: *attempt, error, retry_after_ms })
             }
-            Self::PushedBack { turn: _, model, until, reason, usage } => {
-                V::Step(S::PushedBack { model, until: *until, reason, usage: *usage })
+            Self::PushedBack { turn: _, model, until, reason, said, usage } => {
+                let (until, said, usage) = (*until, said.as_deref(), *usage);
+                V::Step(S::PushedBack { model, until, reason, said, usage })
             }
             Self::TurnSkipped { turn, attempts: _, error, ran_ms } => {
                 V::Step(S::TurnSkipped { turn: *turn, error, ran_ms: *ran_ms })
@@ -409,7 +411,7 @@ impl Event {
             Self::Log { level, source, message, fields } => {
                 V::Taped(T::Log { level: *level, source, message, fields })
             }
-            Self::HostAnswered { call, request, answer } => {
+            Self::HostAnswered { call, request, model: _, answer } => {
                 V::Taped(T::HostAnswered { call: *call, request, answer })
             }
             Self::OutsideAnswered { number, request, answer } => {

@@ -6,7 +6,7 @@ mod pause;
 
 use std::time::Duration;
 
-use crate::ending::{EndStatus, EndedBy, Ending, ROUND_REFUSED, TASK_FAILED};
+use crate::ending::{EndStatus, EndedBy, Ending, HostFault, ROUND_REFUSED, TASK_FAILED};
 use crate::event::Event;
 use crate::hold::{Hold, Wait};
 use crate::ids::{HostId, RunId};
@@ -263,7 +263,12 @@ pub enum Outcome {
     /// at least some text.
     Partial(TerminationReason),
     /// A limit was met, and there is nothing to show.
-    Exhausted(TerminationReason),
+    Exhausted {
+        /// The limit.
+        reason: TerminationReason,
+        /// Its number, and whose it is, in words, where that is known.
+        bound: Option<String>,
+    },
     /// The agent returned an error.
     Error(PlannerError),
     /// A plan step failed in a way that may pass, too often.
@@ -301,7 +306,7 @@ pub enum Outcome {
     /// The store refused a record of the work.
     PersistFailed(String),
     /// The host cannot execute it, or made a mistake.
-    HostFailed(String),
+    HostFailed(HostFault),
 }
 
 /// The ending of a run, from facts: what the journal says was asked, and how the work came to its
@@ -329,7 +334,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             | Outcome::HandedOver { .. }
             | Outcome::Deferred
             | Outcome::Partial(_)
-            | Outcome::Exhausted(_)
+            | Outcome::Exhausted { .. }
             | Outcome::RetryAborted { .. }
             | Outcome::OutOfPatience { .. }
             | Outcome::NoResult { .. }
@@ -360,7 +365,9 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
         Outcome::Partial(reason) => {
             Ending { partial: true, ..Ending::completed(stop_reason(reason)) }
         }
-        Outcome::Exhausted(reason) => Ending::failed(stop_reason(reason), exhausted_text(reason)),
+        Outcome::Exhausted { reason, bound } => {
+            Ending::failed(stop_reason(reason), reason.exceeded(bound.as_deref()))
+        }
         Outcome::Error(error) => {
             let mut text = error.message;
             for cause in error.causes {
@@ -395,7 +402,7 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
         Outcome::Failed(failure) => failed(run, failure),
         Outcome::RoundOver { limit_ms } => late(run, "round", limit_ms),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
-        Outcome::HostFailed(detail) => Ending::failed(StopReason::AgentError, detail),
+        Outcome::HostFailed(fault) => fault.into(),
     }
 }
 
@@ -466,16 +473,5 @@ pub(crate) fn stop_reason(reason: TerminationReason) -> StopReason {
         TerminationReason::TurnCap => StopReason::MaxTurns,
         TerminationReason::TokenCap => StopReason::MaxTokens,
         TerminationReason::CostCap => StopReason::MaxCost,
-    }
-}
-
-fn exhausted_text(reason: TerminationReason) -> &'static str {
-    match reason {
-        TerminationReason::TimeBudget => "time budget exceeded",
-        TerminationReason::ToolCap => "tool call cap exceeded",
-        TerminationReason::FailureCap => "consecutive failed tool call cap exceeded",
-        TerminationReason::TurnCap => "turn cap exceeded",
-        TerminationReason::TokenCap => "token budget exceeded",
-        TerminationReason::CostCap => "cost budget exceeded",
     }
 }

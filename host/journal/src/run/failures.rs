@@ -110,6 +110,19 @@ impl Failures {
         cap.saturating_sub(self.in_a_row().failed)
     }
 
+    /// The failures in a row, in words; `None` if the last batch had none.
+    #[must_use]
+    pub fn words(&self) -> Option<String> {
+        let Counts { failed, mistaken, refused } = self.in_a_row();
+        match (failed.max(mistaken), refused) {
+            (0, 0) => None,
+            (0, 1) => Some("every tool call of a turn was refused".to_owned()),
+            (0, turns) => Some(format!("every tool call of {turns} turns in a row was refused")),
+            (1, _) => Some("a tool call failed".to_owned()),
+            (calls, _) => Some(format!("{calls} tool calls in a row failed")),
+        }
+    }
+
     fn in_a_row(&self) -> Counts {
         let on = |before: u32, batch: u32| if batch == 0 { 0 } else { before + batch };
         let all_refused = u32::from(self.batch.refused > 0 && self.others == 0);
@@ -208,6 +221,22 @@ mod tests {
             assert_eq!(failures.are_too_many(Some(1)), counted == 1, "{reason:?}");
             assert!(!failures.are_too_many(None), "{reason:?}");
         }
+    }
+
+    #[test]
+    fn the_failures_in_a_row_have_their_words() {
+        let calls = |count: usize, event: fn() -> Event| {
+            let events: Vec<Event> = (0..count).flat_map(|_| [batch(), event()]).collect();
+            after(&events).words()
+        };
+        let unavailable = || refused(Refusal::Unavailable);
+        let denied = || refused(Refusal::Denied);
+        assert_eq!(calls(8, || failed(None)).as_deref(), Some("8 tool calls in a row failed"));
+        assert_eq!(calls(8, unavailable).as_deref(), Some("8 tool calls in a row failed"));
+        assert_eq!(calls(1, || failed(None)).as_deref(), Some("a tool call failed"));
+        let refused = "every tool call of 2 turns in a row was refused";
+        assert_eq!(calls(2, denied).as_deref(), Some(refused));
+        assert_eq!(calls(2, worked), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::view::summary;
 use super::{Run, RunView};
+use crate::ending::Ending;
 use crate::reply::RESULT_CHARS_MAX;
 use crate::text::first_chars;
 
@@ -35,10 +36,15 @@ impl Run {
 
 impl RunView {
     /// The run as its callers see it: a result that it returned stands in the place of its answer,
-    /// held to the same bound.
+    /// held to the same bound, and its error names no place of the host.
     #[must_use]
     pub fn for_callers(run: &Run) -> Self {
-        let view = Self::from(run);
+        let mut view = Self::from(run);
+        let told = run.ending().and_then(Ending::told).map(str::to_owned);
+        if view.error.is_some() && view.error != told {
+            view.summary = summary(view.status, told.as_deref(), view.result.as_deref());
+            view.error = told;
+        }
         let Some(text) = run.returned_text() else { return view };
         let result = first_chars(&text, RESULT_CHARS_MAX).to_owned();
         let truncated = result.len() < text.len();

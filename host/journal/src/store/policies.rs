@@ -11,7 +11,8 @@ use crate::time::Timestamp;
 /// that file where a host of another file executes them, and where the file cannot be read any more.
 #[async_trait]
 pub trait Policies: Send + Sync {
-    /// Puts a text in force for its file, in one write, unless it is; gives what is in force then.
+    /// Puts a text in force for its file, in one write, unless the one in force stays so
+    /// ([`PolicyRevision::stays_before`]); gives what is in force then.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -20,7 +21,7 @@ pub trait Policies: Send + Sync {
     /// The text in force of a file.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`]; [`StoreError::Corrupt`] if there is one and it was lost to damage.
     async fn policy_in_force(&self, path: &str) -> Result<Option<PolicyRevision>, StoreError>;
 }
 
@@ -33,7 +34,7 @@ pub struct PolicyText {
     pub digest: String,
     /// The text.
     pub text: String,
-    /// When it was read.
+    /// When the file was last known to have it, as it was put in force.
     pub read_at: Timestamp,
 }
 
@@ -44,4 +45,13 @@ pub struct PolicyRevision {
     pub policy: PolicyText,
     /// The number of texts of this file that were in force, with this one; from 1.
     pub number: u64,
+}
+
+impl PolicyRevision {
+    /// True if it stays in force where a text of its file is applied: it is that text, or was read
+    /// later. Between reading and applying lies loading, and others read and apply meanwhile.
+    #[must_use]
+    pub fn stays_before(&self, text: &PolicyText) -> bool {
+        self.policy.digest == text.digest || self.policy.read_at > text.read_at
+    }
 }

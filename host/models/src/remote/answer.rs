@@ -5,16 +5,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use serde_json::Value;
 use taskrun::byte_pool::PooledBytes;
 use taskrun::scope::model::ModelStream;
 use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Clock;
 
 use super::http::{ResponseStart, within};
+use crate::key::Secret;
 use crate::wire::Decoder;
 use crate::wire::draft::Draft;
+use crate::wire::error::words;
 use crate::wire::preamble::Preamble;
 use crate::wire::sse::Events;
+
+/// Most bytes kept of the beginning of a stream without an event: more than an error shows.
+const BEGINNING_BYTES_MAX: usize = 4 << 10;
+/// The fields of an event.
+const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
 /// Bounds on what is left of an answer.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +45,8 @@ struct AnswerReader {
     /// Of an answer of which nothing has come yet.
     preamble: Option<Preamble>,
     events: Events,
+    /// The beginning of a stream of which no event has come yet.
+    beginning: Option<Vec<u8>>,
     /// Of an answer that comes as a whole.
     whole: Vec<u8>,
     decoder: Box<dyn Decoder>,
@@ -46,6 +56,7 @@ struct AnswerReader {
     bytes: u64,
     /// The memory for answers that it takes.
     held: PooledBytes,
+    key: Option<Secret>,
     error: Option<ModelError>,
 }
 
@@ -63,6 +74,7 @@ pub(super) fn read(
         first: begun.first,
         preamble: Some(Preamble::default()),
         events: Events::default(),
+        beginning: Some(Vec::new()),
         whole: Vec::new(),
         decoder,
         draft,
@@ -70,6 +82,7 @@ pub(super) fn read(
         bounds,
         bytes: 0,
         held,
+        key: begun.key,
         error: None,
     };
     stream::unfold(reading, |mut reading| async move {
@@ -127,8 +140,13 @@ impl AnswerReader {
             self.whole.extend_from_slice(begun.unwrap_or_default());
             return Ok(());
         }
+        if let Some(beginning) = &mut self.beginning {
+            let (begun, room) = (begun.unwrap_or_default(), BEGINNING_BYTES_MAX - beginning.len());
+            beginning.extend_from_slice(&begun[..begun.len().min(room)]);
+        }
         self.events.push(&bytes);
         while let Some(data) = self.events.next() {
+            self.beginning = None;
             self.decoder.piece(&data, &mut self.draft)?;
             if self.draft.is_stopped() {
                 return Ok(());
@@ -154,6 +172,10 @@ impl AnswerReader {
     /// The body has ended.
     fn end(&mut self) -> Result<(), ModelError> {
         if self.bounds.in_pieces {
+            let beginning = self.beginning.take().unwrap_or_default();
+            if is_no_stream(&beginning) {
+                return Err(no_events(&beginning, self.key.as_ref()));
+            }
             // An event that is not whole counts for nothing, as the standard has it.
             if self.events.is_within_event() {
                 tracing::debug!("the answer ends within an event");
@@ -165,6 +187,25 @@ impl AnswerReader {
         }
         if self.draft.is_stopped() { Ok(()) } else { Err(ModelError::CutOff) }
     }
+}
+
+/// True if a body begins as no stream of events does: it is that of another server, such as a page.
+fn is_no_stream(beginning: &[u8]) -> bool {
+    let name = beginning.split(|byte| matches!(byte, b':' | b'\n' | b'\r')).next();
+    !beginning.is_empty() && name.is_some_and(|name| !FIELDS.contains(&name))
+}
+
+/// The error for a body that is no stream of events, in the words that it begins with.
+fn no_events(beginning: &[u8], key: Option<&Secret>) -> ModelError {
+    let is_whole = beginning.len() < BEGINNING_BYTES_MAX;
+    // In a word that is cut off a key would not be found.
+    let last = beginning.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
+    let shown = if is_whole { beginning } else { &beginning[..last] };
+    let text = String::from_utf8_lossy(shown);
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = words(&Value::String(line), key);
+    let detail = said.map_or_else(String::new, |said| format!(": {said}"));
+    ModelError::Malformed(format!("no events{detail}"))
 }
 
 #[cfg(test)]
@@ -205,6 +246,7 @@ mod tests {
             stop_sequences: Vec::new(),
             response_schema: None,
             media: MediaBytes::default(),
+            tokens_left: None,
         };
         let PreparedRequest { names, decoder, .. } = asked.prepare(&request).unwrap();
         let content = "x".repeat(bytes);
@@ -220,7 +262,7 @@ mod tests {
             "choices": [{ "index": 0, message: { "content": content }, "finish_reason": "stop" }],
         });
         let response = ::http::Response::new(format!("{from}{choice}{to}")).into();
-        let begun = ResponseStart { response, first: None };
+        let begun = ResponseStart { response, first: None, key: None };
         let draft = Draft::new(names, CallIds::new(BTreeSet::new(), 1), "m-1".to_owned(), 10);
         let soon = Duration::from_secs(600);
         let deadline = clock.monotonic() + soon;

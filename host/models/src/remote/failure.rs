@@ -9,21 +9,12 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
-use crate::wire::error::{is_kind, is_refusal, is_too_long, words};
+use crate::wire::error::{NO_QUOTA, is_kind, is_refusal, is_too_long, words, words_about_key};
 
-/// Most bytes of a word that is shown where a provider speaks of a key; keys are longer.
-const WORD_BYTES_MAX: usize = 20;
-/// Bytes that a word may have in common with the key by chance, and one more.
-const COMMON_BYTES_MIN: usize = 5;
-
-/// Characters that stand for others in a secret that is shown in part.
-const MASKS: [char; 2] = ['*', '…'];
 /// Google's reasons for keys that are not accepted.
 const KEY_REASONS: [&str; 2] = ["API_KEY_INVALID", "API_KEY_EXPIRED"];
 /// The same in words, as they begin.
 const KEY_PHRASES: [&str; 2] = ["incorrect api key", "invalid api key"];
-/// The providers' words for a key. Refusals of xAI for reasons of content name it by its id.
-const KEY_WORD: &str = "api key";
 
 /// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
@@ -60,10 +51,6 @@ pub(super) fn of_status(
     let wait = wait.or_else(|| retry_info(&body));
     let said = words(&body, key);
     let told = |fallback: &str| match &said {
-        // Keys that are shown with stars in them are shown in part.
-        Some(said) if said.contains(MASKS) || said.to_lowercase().contains(KEY_WORD) => {
-            format!("status {}: {}", status.as_u16(), without_secrets(said, key))
-        }
         Some(said) => format!("status {}: {said}", status.as_u16()),
         None => format!("status {}{fallback}", status.as_u16()),
     };
@@ -72,14 +59,18 @@ pub(super) fn of_status(
     match status.as_u16() {
         // Also with the status of a key that is not accepted.
         400..=499 if is_refusal(&body) => ModelError::Refused(told("")).into(),
-        400 if refuses_key(&body) => unauthorized(status, said.as_deref(), key),
-        401 | 403 => unauthorized(status, said.as_deref(), key),
+        400 if refuses_key(&body) => unauthorized(status, &body, key),
+        401 | 403 => unauthorized(status, &body, key),
         408 => ModelError::Timeout.into(),
-        429 if is_kind(&body, &["insufficient_quota"]) => {
-            ModelError::RateLimited { retry_after_ms: None }.into()
+        429 if is_kind(&body, &NO_QUOTA) => ModelError::NoQuota(told("")).into(),
+        429 => {
+            let said = Some(told(""));
+            Failure { error: ModelError::RateLimited { retry_after_ms, said }, again }
         }
-        429 => Failure { error: ModelError::RateLimited { retry_after_ms }, again },
-        503 | 529 => Failure { error: ModelError::Overloaded { retry_after_ms }, again },
+        503 | 529 => {
+            let said = Some(told(""));
+            Failure { error: ModelError::Overloaded { retry_after_ms, said }, again }
+        }
         500..=599 => Failure { error: ModelError::Unavailable(told("")), again },
         400 | 413 | 422 if is_too_long(&body) => ModelError::ContextWindow(told("")).into(),
         400..=499 => ModelError::InvalidRequest(told("")).into(),
@@ -90,8 +81,8 @@ pub(super) fn of_status(
 
 /// The failure for a key that is not accepted. What a provider says of a key may repeat the key, in
 /// part or in another form, so that it is only logged, and that without such parts.
-fn unauthorized(status: StatusCode, said: Option<&str>, key: Option<&Secret>) -> Failure {
-    let reason = said.map(|said| without_secrets(said, key)).unwrap_or_default();
+fn unauthorized(status: StatusCode, body: &Value, key: Option<&Secret>) -> Failure {
+    let reason = words_about_key(body, key).unwrap_or_default();
     let status = status.as_u16();
     tracing::warn!(status, reason, "the provider does not accept the key");
     ModelError::Unauthorized(format!("status {status}")).into()
@@ -110,25 +101,6 @@ fn refuses_key(body: &Value) -> bool {
     details.is_some_and(|details| details.iter().any(is_reason))
         || is_kind(body, &["invalid_api_key", "authentication_error"])
         || KEY_PHRASES.iter().any(|phrase| said.starts_with(phrase))
-}
-
-/// A provider's words about a key, with everything left out that may be a part or another form of
-/// it: long words, those with stars, and those that have letters in common with it.
-fn without_secrets(said: &str, key: Option<&Secret>) -> String {
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.*…+/=".contains(c);
-    let mut clean = String::new();
-    for word in said.split_inclusive(|c: char| !is_inner(c)) {
-        let (inner, rest) = match word.char_indices().next_back() {
-            Some((last, c)) if !is_inner(c) => word.split_at(last),
-            Some(_) | None => (word, ""),
-        };
-        let suspect = inner.len() >= WORD_BYTES_MAX
-            || inner.contains(MASKS)
-            || key.is_some_and(|key| key.has_in_common(inner, COMMON_BYTES_MIN));
-        clean.push_str(if suspect { "[…]" } else { inner });
-        clean.push_str(rest);
-    }
-    clean
 }
 
 /// The pause that Google's interfaces ask for, in the body: the `retryDelay` of a detail
@@ -220,23 +192,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_says_of_a_key_is_shown_without_any_form_of_it() {
-        let key = Secret::for_test("sk-proj-abcdefghijkl");
-        let clean = |said: &str| without_secrets(said, Some(&key));
-        let plain = "Your organization must be verified; see https://x.test/a.";
-        assert_eq!(clean(plain), plain);
-        let cases = [
-            ("Bad key \"sk-proj-abcdefghijkl\".", "Bad key \"[…]\"."),
-            ("Incorrect API key: sk-pr***ijkl!", "Incorrect API key: […]!"),
-            ("It ends in ghijkl", "It ends in […]"),
-            ("(c2stcHJvai1hYmNkZWZnaGlqa2w=)", "([…])"),
-        ];
-        for (said, shown) in cases {
-            assert_eq!(clean(said), shown);
-        }
-    }
-
-    #[test]
     fn a_question_that_is_flagged_is_refused_and_the_key_is_not() {
         let of = |status: StatusCode, body: &str| of_status(status, None, body.as_bytes(), None);
         // OpenRouter, which has flagged what it was asked, its filters, and one of its providers.
@@ -282,9 +237,15 @@ mod tests {
             of_status(status, None, body.as_bytes(), None)
         };
         let quota = r#"{"error":{"code":"insufficient_quota","message":"no"}}"#;
-        assert!(of(429, quota).again.is_none());
+        let none = of(429, quota);
+        assert_eq!(none.error, ModelError::NoQuota("status 429: no".into()));
+        assert!(none.again.is_none());
         assert!(of(429, "").again.is_some());
-        assert!(matches!(of(529, "").error, ModelError::Overloaded { .. }));
+        let slow = r#"{"error":{"message":"Slow down; API key: sk-t***e5f."}}"#;
+        let said = Some("status 429: Slow down; API key: […]".into());
+        assert_eq!(of(429, slow).error, ModelError::RateLimited { retry_after_ms: None, said });
+        let said = Some("status 529".into());
+        assert_eq!(of(529, "").error, ModelError::Overloaded { retry_after_ms: None, said });
         let filter = r#"{"error":{"code":"content_filter","message":"no\nway"}}"#;
         assert_eq!(of(400, filter).error, ModelError::Refused("status 400: no way".into()));
         let long = [

@@ -53,6 +53,8 @@ pub(super) struct ResponseStart {
     pub(super) response: reqwest::Response,
     /// The first bytes, or the error in their place; `None` if there are none at all.
     pub(super) first: Option<Result<Bytes, ModelError>>,
+    /// The key that the question had; the answer's words in an error are shown without it.
+    pub(super) key: Option<Secret>,
 }
 
 /// Sends a request and waits for the first byte of its answer, until a time on the monotonic clock.
@@ -80,7 +82,7 @@ pub(super) async fn send(
     }
     let first = within(clock, left(), response.chunk()).await.ok_or(ModelError::Timeout)?;
     let first = first.transpose().map(|first| first.map_err(|_| ModelError::CutOff));
-    Ok(ResponseStart { response, first })
+    Ok(ResponseStart { response, first, key: key.cloned() })
 }
 
 /// The beginning of a refusal, as far as it comes in time; the rest of it says nothing.

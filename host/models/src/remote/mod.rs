@@ -21,7 +21,7 @@ use self::failure::{Failure, Retry};
 use crate::key::{KeyError, Secret};
 use crate::wire::call_ids::CallIds;
 use crate::wire::draft::Draft;
-use crate::wire::names::Names;
+use crate::wire::names::{Names, with_wire_names};
 use crate::wire::request::HttpRequest;
 use crate::wire::{self, Decoder, ModelQuery};
 
@@ -109,7 +109,8 @@ impl Remote {
     fn prepare(&self, request: &CompletionRequest) -> Result<PreparedRequest, ModelError> {
         let names = Names::of(request)?;
         let key = self.key.as_ref();
-        let asked = ModelQuery { request, model: &self.model, policy: &self.policy, key };
+        let request = with_wire_names(request);
+        let asked = ModelQuery { request: &request, model: &self.model, policy: &self.policy, key };
         let (url, mut body, decoder) = match self.policy.wire {
             Wire::OpenAi => wire::responses::prepare(asked)?,
             Wire::OpenAiChat | Wire::Ollama => wire::chat::prepare(asked)?,
@@ -167,10 +168,12 @@ impl Remote {
             };
             let left = deadline.saturating_sub(self.clock.monotonic());
             let Some(pause) = self.pause(attempt, &failure).filter(|pause| *pause < left) else {
+                let (model, error) = (&self.name, failure.error.in_full());
+                tracing::info!(model, error, attempt, "the request has failed");
                 return Err(failure.error);
             };
-            let (model, error) = (&self.name, &failure.error);
-            tracing::info!(model, %error, attempt, pause_ms = millis(pause), "asking again");
+            let (model, error) = (&self.name, failure.error.in_full());
+            tracing::info!(model, error, attempt, pause_ms = millis(pause), "asking again");
             self.clock.sleep(pause).await;
             attempt += 1;
         }

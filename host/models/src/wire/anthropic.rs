@@ -166,7 +166,7 @@ fn set_thinking(asked: &ModelQuery<'_>, messages: &[Value], body: &mut Map<Strin
         }
         Some(ThinkingMode::Off) | None => (MAX_TOKENS_DEFAULT, None),
     };
-    let max = asked.max_tokens().unwrap_or(default);
+    let max = asked.max_tokens_or(default);
     body.insert("max_tokens".to_owned(), json!(max));
     let thinking = match asked.policy.thinking {
         None => None,
@@ -262,10 +262,11 @@ fn block(role: Role, part: &Part, images: Images<'_>) -> Option<Value> {
 
 /// The content of a result: its text, and its images behind it.
 fn content(answer: &ToolAnswer, images: Images<'_>) -> Value {
+    let text = answer.content.as_str();
     if answer.media.is_empty() {
-        return json!(answer.content);
+        return json!(text);
     }
-    let text = Some(&answer.content).filter(|text| !text.trim().is_empty());
+    let text = Some(text).filter(|text| !text.trim().is_empty());
     let text = text.map(|text| json!({ "type": "text", "text": text }));
     let all = text.into_iter().chain(answer.media.iter().map(|media| image(media, images)));
     Value::Array(all.collect())

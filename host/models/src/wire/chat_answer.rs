@@ -195,7 +195,7 @@ impl ChatDecoder {
                 return Ok(());
             }
             "insufficient_system_resource" => {
-                return Err(ModelError::Overloaded { retry_after_ms: None });
+                return Err(ModelError::Overloaded { retry_after_ms: None, said: None });
             }
             "error" | "abort" => {
                 return Err(ModelError::Unavailable("it gave up in the middle".to_owned()));

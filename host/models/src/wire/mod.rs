@@ -44,6 +44,18 @@ use crate::key::Secret;
 /// The version of Anthropic's interface that is spoken here.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
+/// The most tokens that an answer is bounded to by a budget alone. Providers refuse a request for
+/// more than their model can write, and how much that is they do not tell; so much all of them can.
+const ANSWER_TOKENS_ANY: u32 = 4_096;
+
+/// The same of a model whose context window nobody stated. Some servers refuse a question that has
+/// no room in it beside the number, and a conversation would be shortened for nothing.
+const ANSWER_TOKENS_BLIND: u32 = 1_024;
+
+/// Bytes of a question that are taken for a token of the window: half of what English text has, as
+/// other scripts have fewer.
+const BYTES_PER_TOKEN_MIN: u64 = 2;
+
 /// A question, and who is asked.
 #[derive(Clone, Copy)]
 pub(crate) struct ModelQuery<'a> {
@@ -81,12 +93,34 @@ pub(crate) trait Decoder: Send {
 }
 
 impl ModelQuery<'_> {
-    /// The most tokens: the smaller of what the agent and the policy say.
+    /// The most tokens: the least of what the agent and the policy say and the budget leaves. What
+    /// that leaves is said alone only where no server refuses it.
     fn max_tokens(&self) -> Option<u32> {
-        match (self.request.max_tokens, self.policy.max_tokens) {
-            (Some(asked), Some(most)) => Some(asked.min(most)),
-            (asked, most) => asked.or(most),
-        }
+        let stated = self.stated_max_tokens().map(|stated| self.within_budget(stated));
+        stated.or_else(|| self.request.tokens_left.filter(|left| *left <= self.unstated_max()))
+    }
+
+    /// The most tokens that an answer is bounded to by a budget alone: as many as any model can
+    /// write, and as have room in the window beside the question.
+    fn unstated_max(&self) -> u32 {
+        let Some(window) = self.policy.context_tokens else { return ANSWER_TOKENS_BLIND };
+        let question = self.request.bytes().div_ceil(BYTES_PER_TOKEN_MIN);
+        let question = u32::try_from(question).unwrap_or(u32::MAX);
+        window.saturating_sub(question).min(ANSWER_TOKENS_ANY)
+    }
+
+    /// The same for a protocol that wants a number: `default`, where neither says one.
+    fn max_tokens_or(&self, default: u32) -> u32 {
+        self.within_budget(self.stated_max_tokens().unwrap_or(default))
+    }
+
+    /// The smaller of what the agent and the policy say.
+    fn stated_max_tokens(&self) -> Option<u32> {
+        [self.request.max_tokens, self.policy.max_tokens].into_iter().flatten().min()
+    }
+
+    fn within_budget(&self, tokens: u32) -> u32 {
+        self.request.tokens_left.map_or(tokens, |left| left.min(tokens))
     }
 
     /// The calls that the model is to make, where that is said; `to` makes the member of it.

@@ -7,10 +7,12 @@
 //! Tools of the host have the names under which models know them: `host/ask_user` is `ask_user`.
 //! An agent as a tool bears its own name: `agent/writer` is `writer`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::message::{Message, Part};
+use taskrun_journal::message::{AVAILABLE_TOOLS, Message, Part, ToolAnswer};
+use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, HOST, HostFunction};
 
 /// Longest name of a function that every provider takes.
@@ -97,6 +99,49 @@ fn shortened(name: &str) -> String {
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
     format!("t-{readable}-{digest}")
+}
+
+/// The request as a provider is given it: where the error of a call lists tools that can be called,
+/// those that are shown have the names under which they are.
+pub(crate) fn with_wire_names(request: &CompletionRequest) -> Cow<'_, CompletionRequest> {
+    let lists = |answer: &ToolAnswer| answer.is_error && answer.content.contains(AVAILABLE_TOOLS);
+    let has_list = |message: &Message| {
+        message.parts.iter().any(|part| matches!(part, Part::ToolAnswer(answer) if lists(answer)))
+    };
+    if !request.messages.iter().any(has_list) {
+        return Cow::Borrowed(request);
+    }
+    let mut named = request.clone();
+    for message in &mut named.messages {
+        // What is taken to be changed is copied.
+        if !has_list(message) {
+            continue;
+        }
+        for part in &mut message.parts {
+            if let Part::ToolAnswer(answer) = part
+                && lists(answer)
+            {
+                answer.content = text_with_wire_names(&answer.content, &request.tools);
+            }
+        }
+    }
+    Cow::Owned(named)
+}
+
+/// The text of an error, which its tool may have written: only the names of these tools are others.
+fn text_with_wire_names(text: &str, tools: &[ToolSpec]) -> String {
+    let named = |word: &str| match tools.iter().any(|tool| tool.name == word) {
+        true => to_wire(word),
+        false => word.to_owned(),
+    };
+    let line = |line: &str| match line.strip_prefix(AVAILABLE_TOOLS) {
+        Some(names) => {
+            let names: Vec<String> = names.split(", ").map(named).collect();
+            format!("{AVAILABLE_TOOLS}{}", names.join(", "))
+        }
+        None => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<String>>().join("\n")
 }
 
 /// The tool that a result in a conversation is of: the last one that was called under its id.

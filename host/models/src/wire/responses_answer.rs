@@ -1,5 +1,7 @@
 //! Answers of Responses.
 
+use std::mem::discriminant;
+
 use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 
@@ -13,6 +15,8 @@ use crate::key::Secret;
 
 /// The beginnings of the names of its counts of tokens, read and written.
 const COUNTS: [&str; 2] = ["input", "output"];
+/// Most items that have begun and not ended: each piece is looked up among them.
+const OPEN_ITEMS_MAX: usize = 1_024;
 
 /// Puts an answer together from items, each with a beginning, pieces and an end. The end of an
 /// item has all of it; its pieces are for those who watch.
@@ -38,15 +42,59 @@ struct OpenItem {
     id: String,
     /// The item's place in the answer, by which they name it too.
     index: Option<u64>,
+    /// True if its beginning came; a piece may come without it.
+    has_begun: bool,
+    /// True once a piece had its id: its server gives it no other one.
+    is_named: bool,
     content: Content,
 }
 
-/// The pieces of an item that came so far.
+impl OpenItem {
+    /// True if nothing tells it from the item of this id and place.
+    fn may_be(&self, id: &str, index: Option<u64>) -> bool {
+        let may_have_id = id.is_empty() || !self.is_named;
+        may_have_id && (index.is_none() || self.index.is_none() || self.index == index)
+    }
+}
+
+/// The pieces of an item that came so far; `true` if any of it was handed over.
 #[derive(Debug)]
 enum Content {
-    /// A message or reasoning; true if anything of it was handed over.
-    Said(bool),
+    Message(bool),
+    Reasoning(bool),
     Call(Call),
+    /// Of a kind that was not asked for.
+    Other(bool),
+}
+
+impl Content {
+    /// That of an item as it is given, of which nothing was handed over.
+    fn of(item: &Value) -> Self {
+        match str_of(item, "type") {
+            "function_call" => Self::Call(Call::of(item)),
+            "message" => Self::Message(false),
+            "reasoning" => Self::Reasoning(false),
+            _ => Self::Other(false),
+        }
+    }
+
+    fn is_like(&self, kind: &Self) -> bool {
+        discriminant(self) == discriminant(kind)
+    }
+
+    fn is_said(&self) -> bool {
+        match self {
+            Self::Message(said) | Self::Reasoning(said) | Self::Other(said) => *said,
+            Self::Call(_) => false,
+        }
+    }
+
+    fn say(&mut self) {
+        match self {
+            Self::Message(said) | Self::Reasoning(said) | Self::Other(said) => *said = true,
+            Self::Call(_) => {}
+        }
+    }
 }
 
 /// A call whose arguments are still coming.
@@ -62,48 +110,80 @@ impl ResponsesDecoder {
         Self { key, ..Self::default() }
     }
 
-    /// The item that an event is about; a piece may come without the beginning of its item.
-    fn item(&mut self, event: &Value) -> Result<&mut Content, ModelError> {
-        let place = match self.place(str_of(event, "item_id"), index_of(event)) {
+    /// The item that a piece is of, which is of this `kind` unless the piece names another one; a
+    /// piece may come without the beginning of its item.
+    fn item(&mut self, event: &Value, kind: Content) -> Result<&mut Content, ModelError> {
+        let place = match self.place_of_piece(event, &kind) {
             Some(place) => place,
-            None => self.open(str_of(event, "item_id"), index_of(event), Content::Said(false))?,
+            None => self.open(OpenItem {
+                id: str_of(event, "item_id").to_owned(),
+                index: index_of(event),
+                has_begun: false,
+                is_named: false,
+                content: kind,
+            })?,
         };
         Ok(&mut self.open[place].content)
     }
 
-    fn place(&self, id: &str, index: Option<u64>) -> Option<usize> {
+    /// The open item that a piece names, or the last one that it may be of: there are servers that
+    /// name none, and servers that give each piece an id of its own.
+    fn place_of_piece(&mut self, event: &Value, kind: &Content) -> Option<usize> {
+        let (id, index) = (str_of(event, "item_id"), index_of(event));
+        let fits = |item: &OpenItem| item.content.is_like(kind) && item.may_be(id, index);
+        let named = self.place(id, index, kind);
+        let place = named.or_else(|| self.open.iter().rposition(fits))?;
+        let item = &mut self.open[place];
+        item.is_named |= !id.is_empty() && item.id == id;
+        item.index = item.index.or(index);
+        Some(place)
+    }
+
+    fn place(&self, id: &str, index: Option<u64>, kind: &Content) -> Option<usize> {
         let of_id = |item: &OpenItem| !id.is_empty() && item.id == id;
         // There are servers that give an item another id in each event.
-        let of_index = |item: &OpenItem| index.is_some() && item.index == index;
+        let of_index =
+            |item: &OpenItem| index.is_some() && item.index == index && item.content.is_like(kind);
         self.open.iter().rposition(of_id).or_else(|| self.open.iter().rposition(of_index))
     }
 
-    fn open(
-        &mut self,
-        id: &str,
-        index: Option<u64>,
-        content: Content,
-    ) -> Result<usize, ModelError> {
-        may_begin_call(self.open.len())?;
+    fn open(&mut self, item: OpenItem) -> Result<usize, ModelError> {
+        let is_call = |item: &&OpenItem| matches!(item.content, Content::Call(_));
+        if is_call(&&item) {
+            may_begin_call(self.open.iter().filter(is_call).count())?;
+        }
+        if self.open.len() >= OPEN_ITEMS_MAX {
+            let limit = format!("it has more than {OPEN_ITEMS_MAX} items that have not ended");
+            return Err(ModelError::TooLarge(limit));
+        }
         self.has_items = true;
-        self.open.push(OpenItem { id: id.to_owned(), index, content });
+        self.open.push(item);
         Ok(self.open.len() - 1)
+    }
+
+    /// Takes out the item that ends: the one that its end names, unless its pieces named none.
+    fn take(&mut self, id: &str, index: Option<u64>, kind: &Content) -> Option<Content> {
+        let named = self.place(id, index, kind).map(|place| self.open.remove(place).content);
+        if named.as_ref().is_some_and(Content::is_said) {
+            return named;
+        }
+        let is_loose = |item: &OpenItem| {
+            !item.has_begun && item.content.is_like(kind) && item.may_be(id, index)
+        };
+        let loose = self.open.iter().rposition(is_loose);
+        loose.map(|place| self.open.remove(place).content).or(named)
     }
 
     fn begin_item(&mut self, event: &Value, draft: &mut Draft) -> Result<(), ModelError> {
         let Some(item) = event.get("item") else { return Ok(()) };
-        let content = match str_of(item, "type") {
-            "function_call" => Content::Call(Call::of(item)),
-            "message" => {
-                self.begin_message(item, draft);
-                Content::Said(false)
-            }
-            _ => {
-                draft.end_thinking();
-                Content::Said(false)
-            }
-        };
-        self.open(str_of(item, "id"), index_of(event), content)?;
+        let content = Content::of(item);
+        match content {
+            Content::Call(_) => {}
+            Content::Message(_) => self.begin_message(item, draft),
+            Content::Reasoning(_) | Content::Other(_) => draft.end_thinking(),
+        }
+        let (id, index) = (str_of(item, "id").to_owned(), index_of(event));
+        self.open(OpenItem { id, index, has_begun: true, is_named: false, content })?;
         Ok(())
     }
 
@@ -117,27 +197,30 @@ impl ResponsesDecoder {
     }
 
     fn text(&mut self, event: &Value, draft: &mut Draft) -> Result<(), ModelError> {
-        if let Content::Said(said) = self.item(event)? {
-            *said = true;
-        }
+        self.item(event, Content::Message(false))?.say();
         draft.text(str_of(event, "delta"));
         Ok(())
     }
 
     fn think(&mut self, event: &Value, draft: &mut Draft) -> Result<(), ModelError> {
-        let Content::Said(said) = self.item(event)? else { return Ok(()) };
+        let content = self.item(event, Content::Reasoning(false))?;
+        if matches!(content, Content::Call(_)) {
+            return Ok(());
+        }
         if str_of(event, "type") == "response.reasoning_summary_part.added" {
             // Parts of a summary are paragraphs.
-            draft.think(if *said { "\n\n" } else { "" });
+            draft.think(if content.is_said() { "\n\n" } else { "" });
         } else {
-            *said = true;
+            content.say();
             draft.think(str_of(event, "delta"));
         }
         Ok(())
     }
 
     fn arguments(&mut self, event: &Value, draft: &mut Draft) -> Result<(), ModelError> {
-        let Content::Call(call) = self.item(event)? else { return Ok(()) };
+        let place = self.place_of_piece(event, &Content::Call(Call::default()));
+        let Some(place) = place else { return Ok(()) };
+        let Content::Call(call) = &mut self.open[place].content else { return Ok(()) };
         match event.get("arguments").and_then(Value::as_str) {
             Some(whole) => whole.clone_into(&mut call.arguments),
             None => {
@@ -157,27 +240,28 @@ impl ResponsesDecoder {
         draft: &mut Draft,
     ) -> Result<(), ModelError> {
         self.has_items = true;
-        let place = self.place(str_of(item, "id"), index);
-        let open = place.map(|place| self.open.remove(place).content);
-        match str_of(item, "type") {
-            "function_call" => {
+        let content = Content::of(item);
+        let open = self.take(str_of(item, "id"), index, &content);
+        let was_said = open.as_ref().is_some_and(Content::is_said);
+        match content {
+            Content::Call(call) => {
                 self.calls = true;
-                let begun = match open {
-                    Some(Content::Call(call)) => call,
-                    Some(Content::Said(_)) | None => Call::default(),
-                };
                 let is_whole = str_of(item, "status") != "incomplete";
-                let call = Call::of(item).or(begun);
+                let call = match open {
+                    Some(Content::Call(begun)) => call.or(begun),
+                    Some(Content::Message(_) | Content::Reasoning(_) | Content::Other(_))
+                    | None => call,
+                };
                 draft.last_call(call.id, &call.name, call.arguments, is_whole)?;
             }
-            "message" => {
+            Content::Message(_) => {
                 if open.is_none() {
                     self.begin_message(item, draft);
                 }
-                self.end_message(item, matches!(open, Some(Content::Said(true))), draft);
+                self.end_message(item, was_said, draft);
             }
-            "reasoning" => {
-                if !matches!(open, Some(Content::Said(true))) {
+            Content::Reasoning(_) => {
+                if !was_said {
                     draft.end_thinking();
                     draft.think(&reasoning_text(item));
                 }
@@ -186,8 +270,7 @@ impl ResponsesDecoder {
                     None => draft.end_thinking(),
                 }
             }
-            // Of a kind that was not asked for.
-            _ => {}
+            Content::Other(_) => {}
         }
         Ok(())
     }
@@ -242,7 +325,9 @@ impl ResponsesDecoder {
                     self.calls = true;
                     draft.last_call(call.id, &call.name, call.arguments, is_whole)?;
                 }
-                Content::Said(_) => draft.end_thinking(),
+                Content::Message(_) | Content::Reasoning(_) | Content::Other(_) => {
+                    draft.end_thinking();
+                }
             }
         }
         let why = response.get("incomplete_details").map_or("", |why| str_of(why, "reason"));
@@ -296,9 +381,7 @@ impl Decoder for ResponsesDecoder {
             "response.output_item.added" => self.begin_item(&event, draft)?,
             "response.output_text.delta" => self.text(&event, draft)?,
             "response.refusal.delta" => {
-                if let Content::Said(said) = self.item(&event)? {
-                    *said = true;
-                }
+                self.item(&event, Content::Message(false))?.say();
                 self.refusal.push_str(str_of(&event, "delta"));
             }
             "response.reasoning_summary_part.added"

@@ -149,7 +149,8 @@ async fn an_answer_that_breaks_off_has_its_tokens_counted() {
     let broken = Reply::events(&[&events[..], &[overloaded]].concat());
     let provider = Provider::start([broken, Reply::events(&events).cut()]).await;
     let model = model("anthropic", &provider, "");
-    for error in [ModelError::Overloaded { retry_after_ms: None }, ModelError::CutOff] {
+    let said = Some("Overloaded".to_owned());
+    for error in [ModelError::Overloaded { retry_after_ms: None, said }, ModelError::CutOff] {
         let (all, seen) = chunks(model.stream(hello()).await.expect("begins")).await;
         assert_eq!(seen, Some(error));
         // Nobody says how much was written by then.

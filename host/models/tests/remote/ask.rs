@@ -61,6 +61,7 @@ pub(crate) fn request(messages: Vec<Message>) -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: taskrun_journal::media::MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -52,6 +52,32 @@ async fn what_is_no_json_or_too_deep_is_malformed() {
 }
 
 #[tokio::test]
+async fn a_page_in_the_place_of_a_stream_is_malformed_and_its_words_are_told() {
+    let page = Reply::new(200, "\n<!DOCTYPE").then(" html>\n\t<title>Sign in").then("</title>\n");
+    // More than is kept, in words and without one.
+    let words = "No such place. ".repeat(1_000);
+    let word = "x".repeat(100_000);
+    let cases = [
+        (page, "no events: <!DOCTYPE html> <title>Sign in</title>".to_owned()),
+        (Reply::new(200, "Not found\n\n"), "no events: Not found".to_owned()),
+        (Reply::new(200, words.as_str()), format!("no events: {}", &words[..299])),
+        (Reply::new(200, word), "no events".to_owned()),
+    ];
+    for (reply, told) in cases {
+        let provider = Provider::start([reply]).await;
+        let error = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
+        assert_eq!(error, Err(ModelError::Malformed(told)));
+        assert_eq!(provider.asked().len(), 1);
+    }
+    // A stream that ends before its first event was cut off.
+    for stream in [": busy\n\n", "event: x\n", "\ndata: {\"choices\"", "id", "retry:3\n\n", ""] {
+        let provider = Provider::start([Reply::new(200, stream)]).await;
+        let error = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
+        assert_eq!(error, Err(ModelError::CutOff), "{stream:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_index_beyond_all_calls_costs_nothing() {
     let call = |index: u64| {
         let call =
@@ -122,7 +148,8 @@ async fn an_answer_in_one_piece_is_read_also_where_pieces_were_asked_for() {
     let answered = answer(model.as_ref(), hello()).await.expect("answers");
     assert_eq!((answered.message.joined_text().as_str(), answered.usage), ("whole", usage(3, 1)));
     let refused = answer(model.as_ref(), hello()).await;
-    assert_eq!(refused.err(), Some(ModelError::Overloaded { retry_after_ms: None }));
+    let said = Some("all are busy".to_owned());
+    assert_eq!(refused.err(), Some(ModelError::Overloaded { retry_after_ms: None, said }));
 }
 
 #[tokio::test]

@@ -167,10 +167,11 @@ async fn an_error_in_the_middle_has_its_kind() {
     ])
     .await;
     let model = model("openai-chat", &provider, "");
-    let limited = answer(model.as_ref(), hello()).await;
-    assert_eq!(limited, Err(ModelError::RateLimited { retry_after_ms: None }));
+    let (limited, why) = (answer(model.as_ref(), hello()).await, || Some("why".to_owned()));
+    let wants_pause = ModelError::RateLimited { retry_after_ms: None, said: why() };
+    assert_eq!(limited, Err(wants_pause));
     let overloaded = answer(model.as_ref(), hello()).await;
-    assert_eq!(overloaded, Err(ModelError::Overloaded { retry_after_ms: None }));
+    assert_eq!(overloaded, Err(ModelError::Overloaded { retry_after_ms: None, said: why() }));
     let other = answer(model.as_ref(), hello()).await;
     assert_eq!(other, Err(ModelError::Unavailable("why".into())));
 }

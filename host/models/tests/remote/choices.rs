@@ -1,9 +1,10 @@
-//! Which tools a model is to call, in the form of each protocol.
+//! The tools that a model is to call, and may call, in the form of each protocol.
 
 use serde_json::{Value, json};
 use taskrun_journal::completion::{CompletionRequest, ModelError, ToolChoice};
+use taskrun_journal::message::{AVAILABLE_TOOLS, Message, Part, Role, ToolAnswer, ToolUse};
 
-use crate::ask::{answer, hello, model, tool};
+use crate::ask::{answer, hello, model, request, tool};
 use crate::provider::{Provider, Reply};
 
 const WIRES: [&str; 5] = ["openai", "openai-chat", "anthropic", "gemini", "ollama"];
@@ -87,5 +88,77 @@ async fn a_model_of_anthropic_that_has_to_call_a_tool_does_not_reason() {
             let body = sent("anthropic", asked, thinking).await.expect("sent");
             assert_eq!(body["thinking"].is_object(), reasons, "{choice:?}: {body:#}");
         }
+    }
+}
+
+/// Every text that stands somewhere in a value, with the key that it stands at.
+fn texts<'v>(key: &'v str, value: &'v Value) -> Vec<(&'v str, &'v str)> {
+    match value {
+        Value::String(text) => vec![(key, text.as_str())],
+        Value::Array(all) => all.iter().flat_map(|one| texts(key, one)).collect(),
+        Value::Object(all) => all.iter().flat_map(|(key, one)| texts(key, one)).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn the_tools_that_an_error_names_are_named_as_in_the_list_of_those_that_are_shown() {
+    let shown = ["workspace/read", "agent/writer", "host/ask_user", "a__b/c"];
+    let call = ToolUse {
+        tool_call_id: "call_1".to_owned(),
+        name: "workspace__nope".to_owned(),
+        payload: "{}".to_owned(),
+    };
+    let failed = |named: &str| ToolAnswer {
+        tool_call_id: "call_1".to_owned(),
+        content: format!("tool not available: workspace__nope\n{AVAILABLE_TOOLS}{named}"),
+        is_error: true,
+        media: Vec::new(),
+    };
+    for wire in WIRES {
+        for more in ["", ", and 3 more"] {
+            let named = format!("{}{more}", shown.join(", "));
+            let asked = request(vec![
+                Message::text(Role::User, "Read."),
+                Message { role: Role::Assistant, parts: vec![Part::ToolUse(call.clone())].into() },
+                Message { role: Role::Tool, parts: vec![Part::ToolAnswer(failed(&named))].into() },
+            ]);
+            let tools = shown.iter().map(|name| tool(name)).collect();
+            let body = sent(wire, CompletionRequest { tools, ..asked }, "").await.expect("sent");
+            let names = texts("", &body["tools"]).into_iter();
+            let names: Vec<_> = names.filter(|(key, _)| *key == "name").collect();
+            assert_eq!(names.len(), shown.len(), "{wire}: {body:#}");
+            let all = texts("", &body);
+            let said = all.iter().find_map(|(_, text)| text.split_once(AVAILABLE_TOOLS));
+            let (_, said) = said.unwrap_or_else(|| panic!("{wire}: {body:#}"));
+            let said = said.strip_suffix(more).unwrap_or_else(|| panic!("{wire}: {said}"));
+            let expected: Vec<_> = names.iter().map(|(_, name)| *name).collect();
+            assert_eq!(said, expected.join(", "), "{wire}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn words_in_an_error_that_name_no_tool_that_is_shown_are_given_as_they_are() {
+    let failed = ToolAnswer {
+        tool_call_id: "call_1".to_owned(),
+        content: format!("no such file\n{AVAILABLE_TOOLS}src/main.rs, a/b, workspace/read"),
+        is_error: true,
+        media: Vec::new(),
+    };
+    let (tool_call_id, name) = ("call_1".to_owned(), "workspace/read".to_owned());
+    let call = ToolUse { tool_call_id, name, payload: "{}".to_owned() };
+    for wire in WIRES {
+        let asked = request(vec![
+            Message::text(Role::User, "Read."),
+            Message { role: Role::Assistant, parts: vec![Part::ToolUse(call.clone())].into() },
+            Message { role: Role::Tool, parts: vec![Part::ToolAnswer(failed.clone())].into() },
+        ]);
+        let asked = CompletionRequest { tools: vec![tool("workspace/read")], ..asked };
+        let body = sent(wire, asked, "").await.expect("sent");
+        let all = texts("", &body);
+        let said = all.iter().find_map(|(_, text)| text.split_once(AVAILABLE_TOOLS));
+        let (_, said) = said.unwrap_or_else(|| panic!("{wire}: {body:#}"));
+        assert_eq!(said, "src/main.rs, a/b, workspace__read", "{wire}");
     }
 }

@@ -22,3 +22,4 @@ mod rules;
 mod secrets;
 mod servers;
 mod table;
+mod tokens_left;

@@ -64,6 +64,41 @@ async fn what_was_recorded_is_answered_again_errors_and_all() {
 }
 
 #[tokio::test]
+async fn an_entry_that_is_cut_off_takes_no_other_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cassette = folder.path().join("calls.jsonl");
+    let provider = Provider::start(["one", "two", "three"].map(says)).await;
+    let recording = table("openai-chat", &provider, &format!("record = {cassette:?}"));
+    let clock = || Arc::new(SystemClock::new());
+    let question = |text: &str| request(vec![Message::text(Role::User, text)]);
+    let open = || models(&recording, clock()).expect("a model");
+    // A disk that is full cuts an entry off anywhere, also within a character.
+    let cut_off = || {
+        let mut recorded = std::fs::read(&cassette).expect("a cassette");
+        let character = recorded.iter().position(|byte| !byte.is_ascii()).expect("the first one");
+        recorded.extend_from_within(..=character);
+        std::fs::write(&cassette, recorded).expect("written");
+    };
+    let live = open();
+    answer(live["m"].as_ref(), question("ä")).await.expect("answers");
+    cut_off();
+    answer(live["m"].as_ref(), question("b")).await.expect("answers");
+    cut_off();
+    // Another host.
+    answer(open()["m"].as_ref(), question("c")).await.expect("answers");
+    cut_off();
+
+    let recorded = std::fs::read(&cassette).expect("a cassette");
+    assert_eq!(recorded.iter().filter(|byte| **byte == b'\n').count(), 5);
+    let playing = format!("[model.m]\nprovider = \"replay\"\nfile = {cassette:?}\n");
+    let replay = models(&playing, clock()).expect("a cassette");
+    for (text, said) in [("ä", "one"), ("b", "two"), ("c", "three")] {
+        let again = answer(replay["m"].as_ref(), question(text)).await.expect("is there");
+        assert_eq!(again.message.joined_text(), said);
+    }
+}
+
+#[tokio::test]
 async fn a_cassette_that_cannot_be_read_says_where() {
     let folder = tempfile::tempdir().expect("a folder");
     let cassette = folder.path().join("calls.jsonl");

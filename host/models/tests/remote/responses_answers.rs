@@ -39,6 +39,26 @@ fn kept(id: &str, summary: &Value) -> Option<String> {
     Some(format!("openai:{item}"))
 }
 
+fn event(kind: &str, mut more: Value) -> Value {
+    more["type"] = json!(kind);
+    more
+}
+
+/// The end of an item, at a place if it is not null.
+fn item_done(index: &Value, item: &Value) -> Value {
+    event("response.output_item.done", json!({ "output_index": index, "item": item }))
+}
+
+/// The end of an answer whose items came before.
+fn completed() -> Value {
+    event("response.completed", json!({ "response": { "status": "completed", "output": [] } }))
+}
+
+fn message(id: &str, text: &str) -> Value {
+    let content = json!([{ "type": "output_text", "text": text }]);
+    json!({ "type": "message", "id": id, "content": content })
+}
+
 /// The tokens that each prepared answer took.
 fn told() -> Usage {
     let cached = Usage { cached_tokens: 20, reasoning_tokens: 8, ..Usage::default() };
@@ -149,11 +169,13 @@ async fn an_answer_that_is_cut_off_says_why_and_makes_no_call_of_nothing() {
 #[tokio::test]
 async fn a_failure_has_its_kind_whichever_event_tells_it() {
     let why = || "why".to_owned();
+    let overloaded = || ModelError::Overloaded { retry_after_ms: None, said: Some(why()) };
+    let limited = ModelError::RateLimited { retry_after_ms: None, said: Some(why()) };
     let kinds = [
-        ("rate_limit_exceeded", ModelError::RateLimited { retry_after_ms: None }),
-        ("insufficient_quota", ModelError::RateLimited { retry_after_ms: None }),
-        ("server_is_overloaded", ModelError::Overloaded { retry_after_ms: None }),
-        ("slow_down", ModelError::Overloaded { retry_after_ms: None }),
+        ("rate_limit_exceeded", limited),
+        ("insufficient_quota", ModelError::NoQuota(why())),
+        ("server_is_overloaded", overloaded()),
+        ("slow_down", overloaded()),
         ("server_error", ModelError::Unavailable(why())),
         ("invalid_prompt", ModelError::Refused(why())),
         ("bio_policy", ModelError::Refused(why())),
@@ -224,10 +246,6 @@ async fn l_020_a_call_without_a_name_is_left_out_and_what_is_no_json_is_handed_o
 /// Servers of others leave out events, or give an item another id each time.
 #[tokio::test]
 async fn an_item_is_understood_from_the_events_that_there_are() {
-    let event = |kind: &str, mut more: Value| {
-        more["type"] = json!(kind);
-        more
-    };
     let call = |id: &str| json!({ "type": "function_call", "id": id, "call_id": "a", "name": "f", "arguments": "{\"x\":1}" });
     let begun = |id: &str| {
         let mut item = call(id);
@@ -272,6 +290,92 @@ async fn an_item_is_understood_from_the_events_that_there_are() {
         let done = answered(Reply::events(&events)).await;
         assert_eq!(done.message.parts, [Part::Text("Hi.".into())], "{events:#?}");
     }
+}
+
+/// Servers of others name in no piece the item that it is of, or give each piece another id.
+#[tokio::test]
+async fn a_text_whose_pieces_name_no_item_is_said_once() {
+    let none = Value::Null;
+    let begun = |index: &Value| {
+        let item = message("msg_1", "");
+        event("response.output_item.added", json!({ "output_index": index, "item": item }))
+    };
+    let long = "x".repeat(200);
+    for text in ["Pay 100 dollars.", long.as_str()] {
+        for is_other_id in [false, true] {
+            let piece = |(place, letter): (usize, char)| {
+                let id = if is_other_id { json!(format!("m{place}")) } else { json!(null) };
+                let more = json!({ "item_id": id, "delta": letter.to_string() });
+                event("response.output_text.delta", more)
+            };
+            let beginnings = [
+                (vec![], none.clone()),
+                (vec![], json!(0)),
+                (vec![begun(&none)], none.clone()),
+                (vec![begun(&json!(0))], json!(0)),
+            ];
+            for (mut events, index) in beginnings {
+                events.extend(text.chars().enumerate().map(piece));
+                events.extend([item_done(&index, &message("msg_1", text)), completed()]);
+                let done = answered(Reply::events(&events)).await;
+                assert_eq!(done.message.parts, [Part::Text(text.into())], "{:#?}", events[0]);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn pieces_that_name_no_item_are_of_the_last_one_of_their_kind() {
+    let none = Value::Null;
+    let piece = |kind: &str, delta: &str| event(kind, json!({ "delta": delta }));
+    let text = |delta: &str| piece("response.output_text.delta", delta);
+    let reasoning = json!({ "type": "reasoning", "id": "rs_1",
+        "summary": [{ "type": "summary_text", "text": "Hm." }] });
+    let call = json!({ "type": "function_call", "id": "fc_1", "call_id": "a", "name": "f",
+        "arguments": "" });
+    let events = [
+        piece("response.reasoning_summary_text.delta", "Hm."),
+        text("One."),
+        item_done(&none, &reasoning),
+        item_done(&none, &message("msg_1", "One.")),
+        // Of one that is not told in pieces there is the end alone.
+        item_done(&none, &message("msg_2", " Two.")),
+        text(" Three."),
+        event("response.output_item.added", json!({ "item": call })),
+        piece("response.function_call_arguments.delta", "{\"x\":"),
+        piece("response.function_call_arguments.delta", "1}"),
+        item_done(&none, &message("msg_3", " Three.")),
+        completed(),
+    ];
+    let done = answered(Reply::events(&events)).await;
+    let said = done.message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        Part::Thinking(block) => Some(block.text.as_str()),
+        Part::Json(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Media(_) => None,
+    });
+    assert_eq!(said.collect::<String>(), "Hm.One. Two. Three.", "{done:?}");
+    assert_eq!(calls(&done), [("a", "f", "{\"x\":1}")]);
+
+    let refusal = json!({ "type": "message", "id": "msg_1",
+        "content": [{ "type": "refusal", "refusal": "I will not." }] });
+    let declined = |delta: &str| piece("response.refusal.delta", delta);
+    let events = [declined("I will"), declined(" not."), item_done(&none, &refusal), completed()];
+    let (_, failure) = failed(Reply::events(&events)).await;
+    assert_eq!(failure, ModelError::Refused("I will not.".into()));
+}
+
+#[tokio::test]
+async fn items_that_do_not_end_are_no_calls_and_not_endless() {
+    let begun = |count: usize| {
+        let item = |place: usize| message(&format!("m{place}"), "");
+        let begun = (0..count)
+            .map(|place| event("response.output_item.added", json!({ "item": item(place) })));
+        Reply::events(&begun.chain([completed()]).collect::<Vec<_>>())
+    };
+    assert_eq!(answered(begun(1_024)).await.stop, CompletionStop::EndTurn);
+    let (_, failure) = failed(begun(1_025)).await;
+    let limit = "it has more than 1024 items that have not ended".to_owned();
+    assert_eq!(failure, ModelError::TooLarge(limit));
 }
 
 #[tokio::test]
@@ -332,7 +436,8 @@ async fn what_was_recorded_of_responses_is_answered_again() {
     for question in [hello(), other.clone()] {
         said.push(chunks(live["m"].stream(question).await.expect("begins")).await);
     }
-    assert_eq!(said[1].1, Some(ModelError::Overloaded { retry_after_ms: None }));
+    let why = Some("why".to_owned());
+    assert_eq!(said[1].1, Some(ModelError::Overloaded { retry_after_ms: None, said: why }));
     let replay = models(&playing, clock()).expect("a cassette");
     for (question, said) in [hello(), other].into_iter().zip(said) {
         let again = chunks(replay["m"].stream(question).await.expect("begins")).await;

@@ -60,17 +60,20 @@ async fn a_refusal_whose_body_does_not_end_is_judged_by_its_status_and_its_heade
     let stuck = |status, pause| Reply::new(status, "{").header("retry-after", pause).hang();
     let provider = Provider::start([stuck(429, "7"), stuck(503, "61.5")]).await;
     let (outcome, waited) = ask(&provider, Duration::from_secs(60), "").await;
-    assert_eq!(outcome, Err(ModelError::Overloaded { retry_after_ms: Some(61_500) }));
+    let said = Some("status 503".to_owned());
+    assert_eq!(outcome, Err(ModelError::Overloaded { retry_after_ms: Some(61_500), said }));
     assert_eq!((waited, provider.asked().len()), (Duration::from_secs(7), 2));
     provider.abandoned().await;
 }
 
 #[tokio::test]
 async fn a_pause_longer_than_a_minute_is_for_whoever_asked_to_keep() {
-    let provider = Provider::start([Reply::new(429, "").header("retry-after", "61")]).await;
+    let words = r#"{"error":{"message":"Not before a minute.\nThank you."}}"#;
+    let provider = Provider::start([Reply::new(429, words).header("retry-after", "61")]).await;
     let (outcome, waited) = ask(&provider, Duration::from_secs(61), "").await;
     let retry_after_ms = Some(61_000);
-    assert_eq!(outcome, Err(ModelError::RateLimited { retry_after_ms }));
+    let said = Some("status 429: Not before a minute. Thank you.".to_owned());
+    assert_eq!(outcome, Err(ModelError::RateLimited { retry_after_ms, said }));
     assert_eq!((waited, provider.asked().len()), (Duration::ZERO, 1));
 }
 
@@ -92,18 +95,17 @@ async fn each_protocol_tells_of_a_long_pause_and_of_the_end_of_its_window() {
         for _ in 0..4 {
             told.push(answer(model.as_ref(), hello()).await.expect_err("it is refused"));
         }
-        let wait = |ms| Some(ms);
-        assert_eq!(
-            told[0],
-            ModelError::RateLimited { retry_after_ms: wait(600_000) },
-            "{provider}"
+        let limited = |ms| ModelError::RateLimited {
+            retry_after_ms: Some(ms),
+            said: Some("status 429".to_owned()),
+        };
+        assert_eq!(told[0], limited(600_000), "{provider}");
+        let is_overloaded = matches!(
+            &told[1],
+            ModelError::Overloaded { retry_after_ms: Some(600_000), said: Some(_) }
         );
-        assert_eq!(told[1], ModelError::Overloaded { retry_after_ms: wait(600_000) }, "{provider}");
-        assert_eq!(
-            told[2],
-            ModelError::RateLimited { retry_after_ms: wait(600_500) },
-            "{provider}"
-        );
+        assert!(is_overloaded, "{provider}: {:?}", told[1]);
+        assert_eq!(told[2], limited(600_500), "{provider}");
         assert!(matches!(told[3], ModelError::ContextWindow(_)), "{provider}: {:?}", told[3]);
         assert_eq!(server.asked().len(), 4, "{provider}: none is sent again");
     }
@@ -124,7 +126,7 @@ async fn what_would_be_refused_again_is_asked_once() {
         (Reply::new(400, xai_key), "Unauthorized"),
         (Reply::new(404, "{}"), "InvalidRequest"),
         (Reply::new(413, "{}"), "InvalidRequest"),
-        (Reply::new(429, quota), "RateLimited"),
+        (Reply::new(429, quota), "NoQuota(\"status 429: pay\")"),
         (Reply::new(302, "").header("location", "http://127.0.0.1:1/"), "Unavailable"),
     ];
     for (reply, kind) in cases {

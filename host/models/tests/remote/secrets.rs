@@ -61,7 +61,8 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
         let replies = [400, 401, 403, 404, 422, 500, 500]
             .map(|status| Reply::new(status, error.to_string()))
             .into_iter()
-            .chain([Reply::events(&[json!({ "type": "error", "error": error["error"] })])]);
+            .chain([Reply::events(&[json!({ "type": "error", "error": error["error"] })])])
+            .chain([Reply::new(200, format!("<html>{said}</html>"))]);
         let provider = Provider::start(replies).await;
         let more = format!(
             "key_file = {key:?}\nrecord = {cassette:?}\nretry = {{ attempts = 2, pause = \"0s\" }}\n\
@@ -69,20 +70,20 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
         );
         let table = table(wire, &provider, &more);
         let opened = models(&table, Arc::new(SystemClock::new())).expect("a model");
-        for _ in 0..7 {
+        for _ in 0..8 {
             let error = answer(opened["m"].as_ref(), hello()).await.expect_err("refused");
             let shown = format!("{error} {error:?} {}", serde_json::json!(error));
             assert!(!shown.contains(KEY) && !shown.contains(OTHER), "{shown}");
         }
         let sent = provider.asked();
-        assert_eq!(sent.len(), 8);
+        assert_eq!(sent.len(), 9);
         assert!(sent[0].headers[header].contains(KEY), "{:?}", sent[0].headers);
         assert_eq!(sent[0].headers["x-gateway"], OTHER);
         assert!(sent[0].path.contains(&format!("gateway={OTHER}")), "{}", sent[0].path);
         assert!(!sent[0].path.contains(KEY) && !sent[0].body.to_string().contains(KEY));
     }
     let recorded = std::fs::read_to_string(&cassette).expect("a cassette");
-    assert_eq!(recorded.lines().count(), 7 * wires.len());
+    assert_eq!(recorded.lines().count(), 8 * wires.len());
     assert!(recorded.contains("bad key [key]"), "{recorded}");
     assert!(!recorded.contains(KEY) && !recorded.contains(OTHER), "{recorded}");
     let logged = log.text();

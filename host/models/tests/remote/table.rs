@@ -105,7 +105,11 @@ fn has_at(member: &Value, rest: &[&str]) -> bool {
 }
 
 /// The request that is sent, or why there is none.
-async fn sent(wire: &str, asked: CompletionRequest, keys: &str) -> Result<Value, ModelError> {
+pub(crate) async fn sent(
+    wire: &str,
+    asked: CompletionRequest,
+    keys: &str,
+) -> Result<Value, ModelError> {
     let provider = Provider::start([Reply::new(400, "{}")]).await;
     let told = answer(model(wire, &provider, keys).as_ref(), asked).await;
     match (provider.asked().into_iter().next(), told) {

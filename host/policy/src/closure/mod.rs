@@ -171,6 +171,8 @@ fn content(
         members,
         model,
         workspace: folder,
+        // Each folder has one, as the file says it.
+        workspace_root: _,
         workspace_limits,
         grants,
         limits,

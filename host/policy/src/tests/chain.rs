@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::{
     AgentRules, CallRules, Capability, Chain, DeclaredNames, Grants, HttpTarget, Preopen, Use,
-    parse_denial,
+    parse_accepted_denial, parse_denial,
 };
 use super::agent;
 
@@ -248,6 +248,39 @@ fn a_denial_of_a_request_is_read_like_one_of_a_policy() {
 }
 
 #[test]
+fn a_rule_that_denies_is_told_from_the_want_of_one_that_allows() {
+    let spawn = Use::Operation(taskrun_journal::operation::Operation::Spawn);
+    let stated = |own: &Arc<Grants>, above: Option<&Chain>| {
+        under(own, above).stated_denial(&spawn).map(|denial| denial.for_guest)
+    };
+    let denies = "deny = [\"controller: *\"]";
+    let (open, closed) = (agent("").grants, agent(denies).grants);
+    assert_eq!(stated(&open, None), None);
+    assert_eq!(stated(&closed, None).as_deref(), Some("denied by \"controller: *\""));
+    assert_eq!(stated(&open, Some(&chain(&[("root", "/w", "")]))), None);
+    let above = stated(&open, Some(&chain(&[("root", "/w", denies)])));
+    assert_eq!(above.as_deref(), Some("denied by agent root: \"controller: *\""));
+    let asked = stated(&open, Some(&narrowed(&["controller: spawn"])));
+    let of_request = "denied by the request for this run: \"controller: spawn\"";
+    assert_eq!(asked.as_deref(), Some(of_request));
+    let mut unknown = chain(&[]);
+    unknown.push_unknown();
+    assert!(stated(&open, Some(&unknown)).is_some());
+    let outside = under(&open, None).stated_denial(&Use::Path(READ, "../x"));
+    assert!(outside.is_some(), "what is no path is not let pass for want of a rule");
+}
+
+#[test]
+fn a_denial_that_was_accepted_may_name_what_the_policy_has_no_more() {
+    for text in ["model: gone", "model:gone", "prompts: gone", "model: *", "workspace-read: x"] {
+        assert!(parse_accepted_denial(text).is_ok(), "{text:?}");
+    }
+    for text in ["model: two words", "model: **", "model:", "memory: gone", "gone", ""] {
+        assert!(parse_accepted_denial(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
 fn what_is_allowed_is_what_is_not_refused_for_every_kind_of_use() {
     let own = agent("allow = [\"model: *\", \"metrics: *\", \"workspace-read: **\"]").grants;
     let uses = [
@@ -271,5 +304,24 @@ fn what_is_allowed_is_what_is_not_refused_for_every_kind_of_use() {
         let rules = under(&own, above.as_ref());
         assert_eq!(uses.map(|used| rules.allows(&used)), expected, "{above:?}");
         assert_eq!(uses.map(|used| rules.decide(&used).is_ok()), expected, "{above:?}");
+    }
+}
+
+#[test]
+fn every_use_of_a_capability_is_denied_at_once_where_a_rule_of_any_layer_denies_all_of_it() {
+    let allowing = agent("allow = [\"model: *\"]").grants;
+    let denying = agent("deny = [\"model: *\"]").grants;
+    let above = chain(&[("lead", "/w", "deny = [\"model: *\"]")]);
+    let by_request = narrowed(&["model: *"]);
+    for (own, chain, refusal) in [
+        (&allowing, None, None),
+        (&allowing, Some(&narrowed(&["model: large"])), None),
+        (&denying, None, Some("denied by \"model: *\"")),
+        (&allowing, Some(&above), Some("denied by agent lead: \"model: *\"")),
+        (&allowing, Some(&by_request), Some("denied by the request for this run: \"model: *\"")),
+    ] {
+        let denied = under(own, chain).denial_of_all(Capability::Model);
+        assert_eq!(denied.as_ref().map(|denied| denied.for_guest.as_str()), refusal);
+        assert_eq!(under(own, chain).denial_of_all(READ), None);
     }
 }

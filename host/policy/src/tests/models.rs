@@ -67,6 +67,8 @@ fn what_is_not_stated_of_a_remote_model_has_its_default() {
     assert_eq!(remote.base_url, "http://127.0.0.1:11434/v1");
     assert!(remote.stream && remote.key.is_none() && remote.max_tokens.is_none());
     assert_eq!(remote.timeouts, ModelTimeouts::default());
+    let (reasons, silent) = (Duration::from_secs(600), remote.timeouts);
+    assert!(silent.first_byte > reasons && silent.between > reasons && silent.whole > reasons);
     assert_eq!((remote.retry, remote.response_bytes), (Retry::default(), RESPONSE_BYTES_DEFAULT));
     assert_eq!(remote.patience, Duration::from_secs(3_600));
 }

@@ -21,8 +21,9 @@ use taskrun_journal::store::StoreError;
 pub use self::read::Export;
 pub use self::write::{ExportOptions, ExportSummary, export_run};
 
-/// The form of exports.
-pub const EXPORT_FORM: u32 = 1;
+/// The form of exports. In the first one the policies say where their subscribers are; a program
+/// that knows no other takes a policy without that for a wrong one.
+pub const EXPORT_FORM: u32 = 2;
 /// Most bytes of the list of parts.
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Most parts: a run has a few policies, a handful of components, and images.
@@ -116,7 +117,7 @@ pub enum ExportError {
     /// It is of a form that this program does not know.
     #[error(
         "{path} is an export of form {found}, and this program reads form {EXPORT_FORM} and \
-         earlier ones; read it with a later version of taskrun",
+         earlier ones",
         path = .path.display()
     )]
     Form {
@@ -128,7 +129,7 @@ pub enum ExportError {
     /// Its events are of a format that this program does not know.
     #[error(
         "{path} has events of format {found}, and this program reads format {known} and earlier \
-         ones; read it with a later version of taskrun",
+         ones",
         path = .path.display()
     )]
     Format {

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::message::Usage;
 use taskrun_journal::reply::Reply;
 use taskrun_journal::spec::{Continuation, RunSpec};
@@ -107,6 +108,26 @@ fn a_whole_export_is_read() {
 }
 
 #[test]
+fn an_export_of_each_form_up_to_the_current_one_is_read() {
+    for form in 1..=EXPORT_FORM {
+        let mut forged = Forged::whole();
+        forged.list["taskrun_export"] = form.into();
+        let export = Export::open(&forged.write()).expect("it is whole");
+        assert_eq!((export.records().len(), export.list().taskrun_export), (1, form));
+    }
+}
+
+#[test]
+fn an_export_of_each_format_up_to_the_current_one_is_read() {
+    for format in JournalFormat::FIRST.0..=JournalFormat::CURRENT.0 {
+        let mut forged = Forged::whole();
+        forged.list["journal_format"] = format.into();
+        let export = Export::open(&forged.write()).expect("it is whole");
+        assert_eq!(export.records().len(), 1, "format {format}");
+    }
+}
+
+#[test]
 fn an_event_that_would_take_many_times_its_length_is_not_read() {
     let numbers = "1,".repeat(1_100_000);
     let journal = format!(r#"{{"seq":1,"event":{{"kind":"queued","more":[{numbers}1]}}}}"#);
@@ -179,9 +200,9 @@ fn the_runs_that_it_continues_are_read_and_no_others() {
 #[test]
 fn what_is_later_than_this_program_is_refused_with_a_sentence() {
     let mut forged = Forged::whole();
-    forged.list["taskrun_export"] = 2.into();
+    forged.list["taskrun_export"] = (EXPORT_FORM + 1).into();
     forged.list["parts"] = "something else".into();
-    assert!(forged.refusal().contains("of form 2, and this program reads form 1"));
+    assert!(forged.refusal().contains("of form 3, and this program reads form 2 and earlier"));
     let mut forged = Forged::whole();
     forged.list["journal_format"] = 9_999.into();
     assert!(forged.refusal().contains("events of format 9999"));

@@ -72,8 +72,8 @@ struct Spool<'s> {
 }
 
 /// Writes all that is needed to execute the steps of a run again into a new file, which only its
-/// owner may read: it has what the run was told and said, and neither keys nor addresses of models.
-/// A run that has not ended is written as far as it has come.
+/// owner may read: it has what the run was told and said, and neither keys nor addresses of models
+/// and subscribers. A run that has not ended is written as far as it has come.
 ///
 /// # Errors
 /// [`ExportError`]. There is no file then.
@@ -304,7 +304,9 @@ impl Writing {
         }
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
         let file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")));
-        let file = self.pack(file.map_err(failed)?).map_err(failed)?;
+        // The error names a file that nobody has asked for.
+        let file = file.map_err(|error| failed(error.kind().into()))?;
+        let file = self.pack(file).map_err(failed)?;
         file.as_file().sync_all().map_err(failed)?;
         let bytes = file.as_file().metadata().map_err(failed)?.len();
         file.persist_noclobber(to).map_err(|error| failed(error.error))?;

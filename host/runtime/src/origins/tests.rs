@@ -1,4 +1,6 @@
 use taskrun::clock::SystemClock;
+use taskrun_journal::store::PolicyText;
+use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
 use taskrun_store::MemoryStore;
 use tempfile::TempDir;
@@ -123,4 +125,28 @@ async fn a_change_is_read_once_it_has_stood_for_a_moment() {
     has_stood();
     assert!(project.is_changed(Settling::Awaited).await);
     assert_eq!(project.calls().await, Some(33));
+}
+
+#[tokio::test]
+async fn a_text_that_the_file_had_before_replaces_none_that_it_has() {
+    let project = Project::new();
+    project.write(&limited(1));
+    let (before, _) = FilesSeen::load(&project.path(), &Arc::default()).expect("a policy");
+    assert_eq!((project.calls().await, project.in_force().await), (Some(1), Some((1, Some(1)))));
+    project.write(&limited(2));
+    assert!(project.is_changed(Settling::Over).await);
+    // A host that read it before the edit has loaded its agents only by now.
+    origins(&project.store).apply(&before).await;
+    assert_eq!(project.in_force().await, Some((2, Some(2))));
+}
+
+#[tokio::test]
+async fn a_text_is_put_in_force_though_the_clock_was_set_back_since_the_one_before() {
+    let project = Project::new();
+    let path = project.path().display().to_string();
+    let (digest, text, read_at) = ("of before".to_owned(), limited(1), Timestamp(u64::MAX / 2));
+    let ahead = PolicyText { path, digest, text, read_at };
+    project.store.apply_policy(ahead).await.expect("it is kept");
+    project.write(&limited(2));
+    assert_eq!((project.calls().await, project.in_force().await), (Some(2), Some((2, Some(2)))));
 }

@@ -1,12 +1,14 @@
+use std::io;
 use std::path::{Path, PathBuf};
 
 use taskrun::clock::SystemClock;
-use taskrun_policy::{AgentPolicy, Policy};
+use taskrun_policy::{AgentPolicy, FileKind, Files, Policy};
 use taskrun_store::Blobs;
 use tempfile::TempDir;
 
 use super::*;
 use crate::loader::LoaderOptions;
+use crate::policy_file::Disk;
 use crate::snapshot;
 
 const WORKER: &str = "[agent.worker]\ncomponent = \"worker.wasm\"\n";
@@ -145,21 +147,35 @@ async fn a_component_that_cannot_be_opened_is_looked_for_again() {
     assert_eq!(project.watch.state().unread_since, None, "there is nothing to read");
 }
 
-/// Has a file be another one by the time that it was read: a pipe is read in its place, which ends
-/// only after that.
-fn replaced_while_it_is_read(path: &Path, read: &str, then: &str) -> std::thread::JoinHandle<()> {
-    use rustix::fs::{CWD, Mode, mkfifoat};
-    mkfifoat(CWD, path, Mode::from_raw_mode(0o600)).expect("a pipe");
-    let (path, read, then) = (path.to_owned(), read.to_owned(), then.to_owned());
-    std::thread::spawn(move || {
-        use std::io::Write;
-        // Opens when somebody reads.
-        let mut pipe = std::fs::OpenOptions::new().write(true).open(&path).expect("opened");
-        let other = path.with_extension("other");
-        std::fs::write(&other, then).expect("written");
-        std::fs::rename(&other, &path).expect("replaced");
-        pipe.write_all(read.as_bytes()).expect("read");
-    })
+/// The files of the machine, one of which is another by the time that it was read.
+struct ReplacedFile<'f> {
+    path: &'f Path,
+    then: &'f str,
+}
+
+impl Files for ReplacedFile<'_> {
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<String> {
+        let text = Disk.read(path, bytes_max)?;
+        if path == self.path {
+            let other = path.with_extension("other");
+            std::fs::write(&other, self.then)?;
+            std::fs::rename(&other, path)?;
+        }
+        Ok(text)
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<FileKind> {
+        Disk.kind(path)
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        Disk.real_path(path)
+    }
+}
+
+/// Loads a policy while a file is replaced.
+fn load_while(path: &Path, replaced: &ReplacedFile<'_>) -> (Policy, FilesSeen) {
+    FilesSeen::load_from(replaced, path, &Arc::default()).expect("a policy")
 }
 
 fn load(path: &Path) -> (Policy, FilesSeen) {
@@ -170,9 +186,8 @@ fn load(path: &Path) -> (Policy, FilesSeen) {
 fn a_policy_that_is_replaced_while_it_is_read_is_another_one_at_the_next_look() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("taskrun.toml");
-    let replaced = replaced_while_it_is_read(&path, &limited(1), &limited(2));
-    let (policy, seen) = load(&path);
-    replaced.join().expect("it did");
+    std::fs::write(&path, limited(1)).expect("written");
+    let (policy, seen) = load_while(&path, &ReplacedFile { path: &path, then: &limited(2) });
     assert_eq!(policy.agents["worker"].limits.tool_calls, Some(1));
     assert_eq!(FilesSeen::of(&policy).changed_since(&seen), std::slice::from_ref(&path));
     let (policy, seen) = load(&path);
@@ -186,8 +201,7 @@ fn a_prompt_that_is_replaced_while_it_is_read_is_another_one_at_the_next_look() 
     let path = folder.path().join("taskrun.toml");
     std::fs::write(&path, "[prompt.p]\nfile = \"p.md\"\n").expect("written");
     let prompt = folder.path().join("p.md");
-    let replaced = replaced_while_it_is_read(&prompt, "one", "two");
-    let (policy, seen) = load(&path);
-    replaced.join().expect("it did");
+    std::fs::write(&prompt, "one").expect("written");
+    let (policy, seen) = load_while(&path, &ReplacedFile { path: &prompt, then: "two" });
     assert_eq!(FilesSeen::of(&policy).changed_since(&seen), [prompt]);
 }

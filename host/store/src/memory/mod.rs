@@ -421,7 +421,7 @@ impl Policies for MemoryStore {
     async fn apply_policy(&self, text: PolicyText) -> Result<PolicyRevision, StoreError> {
         let mut state = self.lock();
         let known = state.policies.get(&text.path);
-        if let Some(known) = known.filter(|known| known.policy.digest == text.digest) {
+        if let Some(known) = known.filter(|known| known.stays_before(&text)) {
             return Ok(known.clone());
         }
         let number = known.map_or(0, |known| known.number) + 1;

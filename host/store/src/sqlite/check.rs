@@ -16,6 +16,7 @@ use super::attached::attached_key;
 use super::fault::Fault;
 use super::names::named_key;
 use super::open::leave_log;
+use super::policies;
 use super::row::{events, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, int, label_key, serial_key, time};
@@ -38,11 +39,23 @@ pub(crate) enum Step {
     Pages(i64),
     /// Runs after this number.
     Runs(i64),
+    /// The texts of policies, of which there are few.
+    Policies,
 }
 
 impl Step {
     /// The first of a round.
     pub(crate) const FIRST: Self = Self::Pages(1);
+
+    /// The one that follows where damage ended this one: what it looks at cannot be walked any
+    /// further.
+    pub(crate) fn after_damage(self) -> Option<Self> {
+        match self {
+            Self::Pages(_) => Some(Self::Runs(0)),
+            Self::Runs(_) => Some(Self::Policies),
+            Self::Policies => None,
+        }
+    }
 }
 
 /// Differences from what was written, in words.
@@ -95,7 +108,12 @@ pub(crate) fn step(
             }
             let more = numbers.len() == RUNS_PER_STEP;
             let last = numbers.last().filter(|_| more);
-            Ok(StepReport { next: last.map(|last| Step::Runs(*last)), mebibytes: 1 })
+            let next = last.map_or(Step::Policies, |last| Step::Runs(*last));
+            Ok(StepReport { next: Some(next), mebibytes: 1 })
+        }
+        Step::Policies => {
+            policy_texts(db, findings)?;
+            Ok(StepReport { next: None, mebibytes: 1 })
         }
     }
 }
@@ -132,11 +150,7 @@ pub(crate) fn all(db: &Connection) -> Result<Findings, Fault> {
             Ok(done) => next = done.next,
             Err(fault) => {
                 findings.extend(found(Err(fault))?);
-                // The table itself cannot be walked any further.
-                next = match at {
-                    Step::Pages(_) => Some(Step::Runs(0)),
-                    Step::Runs(_) => None,
-                };
+                next = at.after_damage();
             }
         }
     }
@@ -144,6 +158,17 @@ pub(crate) fn all(db: &Connection) -> Result<Findings, Fault> {
     findings.extend(found(looked)?);
     findings.truncate(FINDINGS_MAX);
     Ok(findings)
+}
+
+/// The texts of policies that are not what was written.
+fn policy_texts(db: &Connection, findings: &mut Findings) -> Result<(), Fault> {
+    let sql = format!("SELECT {} FROM policies ORDER BY path", policies::COLUMNS);
+    let mut sql = db.prepare_cached(&sql)?;
+    let mut rows = sql.query([])?;
+    while let Some(row) = rows.next()? {
+        findings.extend(found(policies::revision(row).map(drop))?);
+    }
+    Ok(())
 }
 
 /// The findings of SQLite itself: how pages hang together, and what indexes lack.

@@ -58,6 +58,16 @@ impl Fault {
         }
     }
 
+    /// True if a row has a value that its table does not take.
+    pub(crate) fn is_of_values(&self) -> bool {
+        match self {
+            Self::Sqlite(error) => {
+                error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
+            }
+            Self::Damaged(_) => false,
+        }
+    }
+
     /// The error of the port.
     pub(crate) fn at(self, path: &str) -> StoreError {
         let path = path.to_owned();

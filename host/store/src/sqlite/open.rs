@@ -136,8 +136,7 @@ fn begin_writing(
     // From now on the log stays for as long as the connection is open. Had another database come into the
     // place, its log would have been opened with this one.
     let identity = Identity::of(place, file)?;
-    let copies = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
-    copies.map(|_| identity).map_err(|error| at(place, error))
+    keep_log(db, false).map(|()| identity).map_err(|error| at(place, error))
 }
 
 /// A connection that reads only.
@@ -166,7 +165,12 @@ pub(crate) fn open_heart(
 
 /// Neither copies nor removes the log when the connection is closed, as the last one does.
 pub(crate) fn leave_log(db: &Connection) -> rusqlite::Result<()> {
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+    keep_log(db, true)
+}
+
+/// Says if the log is left as it is when the connection is closed.
+pub(crate) fn keep_log(db: &Connection, keep: bool) -> rusqlite::Result<()> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
 fn at(place: &StorePath, error: rusqlite::Error) -> StoreError {

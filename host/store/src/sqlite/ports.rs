@@ -435,8 +435,8 @@ impl Memory for SqliteStore {
 impl Policies for SqliteStore {
     async fn apply_policy(&self, text: PolicyText) -> Result<PolicyRevision, StoreError> {
         // Most find their text in force, and write nothing.
-        let known = self.policy_in_force(&text.path).await?;
-        if let Some(known) = known.filter(|known| known.policy.digest == text.digest) {
+        let wanted = text.clone();
+        if let Some(known) = self.readers.read(move |db| policies::same(db, &wanted)).await? {
             return Ok(known);
         }
         let bytes = SMALL + text.text.len();

@@ -148,10 +148,7 @@ impl Shared {
                 Ok(done) => (next, mebibytes) = (done.next, done.mebibytes),
                 Err(fault) if fault.is_damage() => {
                     findings.push(fault.to_string());
-                    next = match step {
-                        Step::Pages(_) => Some(Step::Runs(0)),
-                        Step::Runs(_) => None,
-                    };
+                    next = step.after_damage();
                 }
                 Err(fault) => return Some(ended_early(&fault, findings)),
             }
@@ -263,6 +260,7 @@ mod tests {
             match step {
                 Step::Pages(_) => of_pages.push(done.mebibytes),
                 Step::Runs(_) => of_runs.push(done.mebibytes),
+                Step::Policies => {}
             }
             next = done.next;
         }

@@ -235,7 +235,8 @@ fn delivery(create: &Create, session: Option<u8>, above: Vec<RunId>) -> Delivery
         let (buffer_ms, timeout_ms) = (u64::from(buffer_ms), 1_000);
         Strategy::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
     });
-    Delivery { above, conversation: session.map(conversation), strategy, prompt: None }
+    let conversation = session.map(conversation);
+    Delivery { above, conversation, strategy, ..Delivery::default() }
 }
 
 fn subscriptions(drawn: &[(u8, bool)]) -> Vec<Subscription> {

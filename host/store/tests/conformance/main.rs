@@ -77,6 +77,7 @@ promises!(
     policies:
     of_each_file_the_text_that_was_applied_last_is_in_force,
     a_text_that_is_in_force_is_not_applied_again,
+    a_text_that_was_read_earlier_replaces_none_that_was_read_later,
     texts_that_are_applied_at_once_have_numbers_of_their_own;
     consents:
     a_consent_is_found_by_what_it_is_about_and_by_nothing_else,

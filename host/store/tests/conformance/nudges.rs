@@ -18,7 +18,7 @@ fn nudging(id: &str, above: &[&RunSpec]) -> RunSpec {
         above: above.iter().map(|spec| spec.id.clone()).collect(),
         conversation: Some(conversation()),
         strategy,
-        prompt: None,
+        ..Delivery::default()
     };
     RunSpec { delivery: Some(delivery), ..child(id, above[0]) }
 }

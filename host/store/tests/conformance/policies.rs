@@ -38,6 +38,14 @@ pub(crate) async fn a_text_that_is_in_force_is_not_applied_again(f: &Fixture) {
     assert_eq!(in_force(f, "/a").await, Some(first));
 }
 
+pub(crate) async fn a_text_that_was_read_earlier_replaces_none_that_was_read_later(f: &Fixture) {
+    applied(f, text("/a", "one", 5)).await;
+    let later = applied(f, text("/a", "two", 20)).await;
+    assert_eq!(applied(f, text("/a", "one", 10)).await, later);
+    assert_eq!(in_force(f, "/a").await, Some(later));
+    assert_eq!(applied(f, text("/a", "one", 20)).await.number, 3, "not before it");
+}
+
 pub(crate) async fn texts_that_are_applied_at_once_have_numbers_of_their_own(f: &Fixture) {
     let apply = |number: u32| {
         let (store, text) = (Arc::clone(&f.store), text("/a", &number.to_string(), 10));

@@ -21,6 +21,7 @@ use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_policy::Heartbeat;
 use tokio_util::sync::CancellationToken;
 
+use super::repeated::RepeatedWarning;
 use super::{Client, Controller};
 use crate::agents::Agent;
 use crate::batch;
@@ -147,11 +148,12 @@ impl Controller {
     async fn beat_loop(self, agent: Arc<Agent>, heartbeat: Heartbeat, beating: CancellationToken) {
         let inner = Arc::clone(&self.0);
         let (clock, times) = (&inner.parts.clock, &heartbeat.times);
+        let warning = RepeatedWarning::default();
         let missed = times.last_until(clock.now());
         if let Some(missed) = missed
             && !beating.is_cancelled()
         {
-            self.make_up(&agent, &heartbeat, missed).await;
+            self.make_up(&agent, &heartbeat, missed, &warning).await;
         }
         loop {
             let Some(next) = times.next_after(clock.now()) else { return };
@@ -162,24 +164,37 @@ impl Controller {
             }
             // Later, if the machine stood still meanwhile; never earlier, whatever its clock does.
             let tick = times.last_until(clock.now()).map_or(next, |last| last.max(next));
-            self.beat_at(&agent, &heartbeat, tick).await;
+            self.beat_at(&agent, &heartbeat, tick, &warning).await;
         }
     }
 
     /// Beats once for the times that no host was there for: where entries have waited since before
     /// the last of them, which that makes up for all of them.
-    async fn make_up(&self, agent: &Agent, heartbeat: &Heartbeat, missed: Timestamp) {
+    async fn make_up(
+        &self,
+        agent: &Agent,
+        heartbeat: &Heartbeat,
+        missed: Timestamp,
+        warning: &RepeatedWarning,
+    ) {
         let limit = self.entries_max();
         let waited = match self.0.parts.store.entries(&agent.name, limit).await {
             Ok(groups) => self.have_waited(&groups.concat(), missed).await,
             Err(error) => Err(error.into()),
         };
         match waited {
-            Ok(true) => self.beat_at(agent, heartbeat, missed).await,
+            Ok(true) => self.beat_at(agent, heartbeat, missed, warning).await,
             Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
-            }
+            Err(error) => self.tell_missed(agent, &error, warning),
+        }
+    }
+
+    /// Tells that a heartbeat was missed. A fault that stays has each further one missed, too.
+    fn tell_missed(&self, agent: &Agent, error: &ControllerError, warning: &RepeatedWarning) {
+        const TEXT: &str = "a heartbeat was missed";
+        match warning.told(self.0.parts.clock.monotonic()) {
+            Some(left_out) => tracing::warn!(agent = agent.name, %error, left_out, "{TEXT}"),
+            None => tracing::debug!(agent = agent.name, %error, "{TEXT}"),
         }
     }
 
@@ -189,16 +204,20 @@ impl Controller {
         Ok(waiting.iter().any(|run| run.spec.created_at < time))
     }
 
-    async fn beat_at(&self, agent: &Agent, heartbeat: &Heartbeat, time: Timestamp) {
+    async fn beat_at(
+        &self,
+        agent: &Agent,
+        heartbeat: &Heartbeat,
+        time: Timestamp,
+        warning: &RepeatedWarning,
+    ) {
         match self.tick(agent, heartbeat, &heartbeat.times.name(time)).await {
             Ok(made) => {
                 for batch in made {
                     tracing::info!(agent = agent.name, run = %batch.id(), "heartbeat");
                 }
             }
-            Err(error) => {
-                tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
-            }
+            Err(error) => self.tell_missed(agent, &error, warning),
         }
     }
 

@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use taskrun_journal::message::{Message, Role};
+use taskrun_journal::narrowing::Ancestor;
+use taskrun_journal::run::Run;
 use taskrun_journal::runs::ChildRequest;
 use taskrun_journal::spec::RunSpec;
 
 use super::Controller;
+use super::delivery::check_texts;
 use crate::error::ControllerError;
 use crate::scope::runs::Caller;
 use crate::spawn::{RuntimeStateKeys, SpawnRequest};
@@ -20,12 +23,14 @@ impl Controller {
     /// The request of a component, in the name of its own run.
     ///
     /// # Errors
-    /// [`ControllerError::NotFound`] for an image that the run may not name.
+    /// [`ControllerError::NotFound`] for an image that the run may not name,
+    /// [`ControllerError::Forbidden`] for a delivery with texts of its own.
     pub(super) async fn child_request(
         &self,
         caller: &Caller,
         child: ChildRequest,
     ) -> Result<SpawnRequest, ControllerError> {
+        child.delivery.as_ref().map_or(Ok(()), check_texts)?;
         let images = self.images_for(&caller.spec, &child.images).await?;
         Ok(SpawnRequest { images, ..request_of(caller, child) })
     }
@@ -65,6 +70,19 @@ fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         share_channels: child.share_channels,
         ..SpawnRequest::default()
     }
+}
+
+/// Those that stand above a run which another one starts: that one, and all above it.
+pub(super) fn ancestors_beneath(parent: &Run) -> Vec<Ancestor> {
+    let above = &parent.spec;
+    let mut ancestors = above.ancestors.clone();
+    ancestors.push(Ancestor {
+        agent_name: above.agent_name.clone(),
+        pin: parent.pin().to_owned(),
+        narrow: above.narrow.clone(),
+        autonomous: above.autonomy.is_some(),
+    });
+    ancestors
 }
 
 /// Stands before the context of a task.

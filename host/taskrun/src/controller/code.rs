@@ -130,7 +130,7 @@ impl Controller {
                 (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => {
                     own.insert(agent.pin.clone());
                 }
-                (_, Some(Standing::Failed(LoadFault::Component(_), at)))
+                (_, Some(Standing::Failed(LoadFault::Component { .. }, at)))
                     if now.saturating_sub(*at) < FAILED_FOR =>
                 {
                     fresh.insert(agent.pin.clone());
@@ -295,7 +295,7 @@ impl Controller {
         };
         // What makes a host panic is not tried again for runs that have not begun.
         let text = "internal error of the host; see its log";
-        let panicked = |_| (None, Err(LoadFault::Component(text.to_owned())));
+        let panicked = |_| (None, Err(LoadFault::of_component(text.to_owned())));
         let found = found.map(|found| found.unwrap_or_else(panicked));
         {
             let mut known = inner.codes.lock();
@@ -348,7 +348,7 @@ impl Controller {
             }
             Ok(_) => {
                 let text = "its component is another one than before".to_owned();
-                Err(LoadFault::Component(text))
+                Err(LoadFault::of_component(text))
             }
             Err(fault) => Err(fault),
         };

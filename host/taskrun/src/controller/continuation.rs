@@ -6,7 +6,6 @@ use std::time::Duration;
 use taskrun_journal::dispatch::Subscription;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
-use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::{Continuation, RunSpec};
@@ -34,17 +33,7 @@ impl Client {
         let spec = &old.spec;
         let autonomy = autonomy_of(&old)?;
         // What it might spend does not bind: the policy does.
-        let Narrowing { tools, deny, only_tags, deny_tags, timeouts, no_pause, .. } =
-            spec.narrow.clone();
-        let narrow = Narrowing {
-            tools,
-            deny,
-            only_tags,
-            deny_tags,
-            timeouts,
-            no_pause,
-            ..Narrowing::default()
-        };
+        let narrow = spec.narrow.rights();
         Ok(SpawnRequest {
             owner_user_id: spec.owner_user_id.clone(),
             parent_session_id: spec.parent_session_id.clone(),
@@ -112,12 +101,12 @@ impl Client {
         Ok(is_there.then_some(old))
     }
 
-    /// Has a run go on where the one ended that it continues.
+    /// Has a run go on where the one ended that it continues, which it gives.
     pub(super) async fn carry_on(
         &self,
         continued: &str,
         spec: &mut RunSpec,
-    ) -> Result<(), ControllerError> {
+    ) -> Result<Run, ControllerError> {
         let old = self.get(continued.trim()).await?;
         let state = &old.state;
         spec.hops = old.spec.hops;
@@ -138,7 +127,7 @@ impl Client {
             reply: state.reply.clone(),
             due: old.next_wake().cloned(),
         }));
-        Ok(())
+        Ok(old)
     }
 }
 

@@ -87,7 +87,7 @@ impl Controller {
             Some(root) => Some(self.conversation(&parent, &root.spec, notify)?),
             None => None,
         };
-        Ok(Some(Delivery { above, conversation, strategy, prompt }))
+        Ok(Some(Delivery { above, conversation, strategy, prompt, vetted: true }))
     }
 
     /// The conversation of the first run of a tree, with the agent that is told there.
@@ -132,7 +132,7 @@ impl Controller {
         self.check_converses(&agent)?;
         let (session, app) = (spec.parent_session_id.clone(), spec.parent_app_name.clone());
         let conversation = Some(Conversation { session, app, agent });
-        Ok(Some(Delivery { above: Vec::new(), conversation, strategy, prompt }))
+        Ok(Some(Delivery { above: Vec::new(), conversation, strategy, prompt, vetted: true }))
     }
 
     /// Refuses an agent that is not there, or takes part in no conversation.
@@ -145,6 +145,21 @@ impl Controller {
             }
             None if agents.has(name) => Ok(()),
             None => Err(invalid(format!("unknown agent {name:?}"))),
+        }
+    }
+}
+
+/// Refuses the texts of a component: whoever is told would take them for the words of people.
+pub(super) fn check_texts(stated: &DeliverySettings) -> Result<(), ControllerError> {
+    let separator = stated.strategy.as_ref().and_then(Strategy::separator);
+    let texts = [("prompt", stated.prompt.as_deref()), ("separator", separator)];
+    let mut said =
+        texts.into_iter().filter(|(_, text)| text.is_some_and(|text| !text.trim().is_empty()));
+    match said.next() {
+        None => Ok(()),
+        Some((what, _)) => {
+            let reason = format!("the {what} of a delivery is for people and the policy to say");
+            Err(ControllerError::Forbidden { reason })
         }
     }
 }

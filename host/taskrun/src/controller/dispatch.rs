@@ -4,8 +4,9 @@
 //! subscribers that are due, each for a while, and says what became of it. So a host may die on any
 //! line here, and another one takes what it had: a subscriber is told at least once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use taskrun_journal::machine;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::store::{DispatchClaim, DispatchQuery, ReportChange, StoreError};
 use taskrun_journal::text::cut;
-use tokio::task::JoinSet;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::repeated::RepeatedWarning;
@@ -44,6 +45,15 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// The time for attempts that are under way when the host ends.
 const LAST_TIME: Duration = Duration::from_secs(2);
 
+/// The handing over by this host under one policy, and the attempts by subscriber, which go on
+/// under the next one.
+#[derive(Default)]
+pub(super) struct Dispatching {
+    /// Ends the loops that take what is due.
+    taking: CancellationToken,
+    attempts: BTreeMap<String, Arc<Attempts>>,
+}
+
 /// The attempts of this host to hand over to one subscriber.
 #[derive(Default)]
 struct Attempts {
@@ -51,16 +61,51 @@ struct Attempts {
     /// The numbers of those that are under way. One may be due again before it is over, where the
     /// clock of runs is faster than the machine's, or the machine stood still.
     under_way: Mutex<BTreeSet<u64>>,
+    /// Those of which the outcome is not kept yet.
+    open: AtomicUsize,
+    /// Told when there is one less of these.
+    kept: Notify,
+    /// Held by the loop that begins attempts: that of the policy before may just be taking some.
+    taking: tokio::sync::Mutex<()>,
 }
 
 impl Attempts {
-    /// False if it is under way already.
-    fn begin(&self, number: u64) -> bool {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
+    /// Begins one, unless it is under way already.
+    fn begin(self: &Arc<Self>, number: u64) -> Option<Attempt> {
+        let is_new = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+        is_new.then(|| {
+            self.open.fetch_add(1, Ordering::AcqRel);
+            Attempt { of: Arc::clone(self), number: Some(number) }
+        })
     }
 
-    fn end(&self, number: u64) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    /// The number of those for which there is room beside the others.
+    fn room(&self) -> usize {
+        AT_ONCE.saturating_sub(self.open.load(Ordering::Acquire))
+    }
+}
+
+/// One attempt, until its outcome is kept.
+struct Attempt {
+    of: Arc<Attempts>,
+    /// Its number while it is under way.
+    number: Option<u64>,
+}
+
+impl Attempt {
+    /// Says that it is over: the same may be due again.
+    fn end(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.of.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.end();
+        self.of.open.fetch_sub(1, Ordering::AcqRel);
+        self.of.kept.notify_one();
     }
 }
 
@@ -121,31 +166,36 @@ impl Controller {
         self.0.parts.subscribers.with(&self.agents().subscribers)
     }
 
-    /// Begins to hand over for each subscriber, and for those of the policy before no more.
+    /// Begins to hand over for each subscriber, and takes nothing more for those of the policy before.
+    /// Attempts that are under way come to their end in the way in which they began.
     pub(super) fn begin_dispatching(&self) {
-        let dispatching = self.0.closing.child_token();
-        let mut before = self.0.dispatching.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *before, dispatching.clone()).cancel();
-        drop(before);
-        for (name, subscriber) in self.subscribers().iter() {
-            let (name, subscriber) = (name.clone(), subscriber.clone());
-            let handing = self.clone().dispatch_loop(name, subscriber, dispatching.clone());
-            self.0.tasks.spawn(handing);
+        let subscribers = self.subscribers();
+        let mut known = self.0.dispatching.lock().unwrap_or_else(PoisonError::into_inner);
+        let taking = self.0.closing.child_token();
+        std::mem::replace(&mut known.taking, taking.clone()).cancel();
+        let names = subscribers.names();
+        // A loop holds its own, and each attempt.
+        known.attempts.retain(|name, one| names.contains(name) || Arc::strong_count(one) > 1);
+        for (name, subscriber) in subscribers.iter() {
+            let ours = Arc::clone(known.attempts.entry(name.clone()).or_default());
+            let subscriber = (name.clone(), subscriber.clone());
+            self.0.tasks.spawn(self.clone().dispatch_loop(subscriber, ours, taking.clone()));
         }
     }
 
     async fn dispatch_loop(
         self,
-        name: String,
-        subscriber: Subscriber,
-        dispatching: CancellationToken,
+        (name, subscriber): (String, Subscriber),
+        ours: Arc<Attempts>,
+        taking: CancellationToken,
     ) {
         let parts = &self.0.parts;
         let names = BTreeSet::from([name.clone()]);
-        let mut attempts = JoinSet::new();
-        let (ours, not_found) = (Arc::<Attempts>::default(), RepeatedWarning::default());
-        while !dispatching.is_cancelled() {
-            let room = AT_ONCE.saturating_sub(attempts.len());
+        let not_found = RepeatedWarning::default();
+        // The one before has it until it notices that it is to end, which is soon.
+        let _alone = ours.taking.lock().await;
+        while !taking.is_cancelled() {
+            let room = ours.room();
             let now = parts.clock.now();
             let next = match room {
                 0 => Ok(None),
@@ -159,10 +209,12 @@ impl Controller {
             let look_at = match taken {
                 Ok(taken) if taken.is_empty() => next.ok().flatten(),
                 Ok(taken) => {
-                    for dispatch in taken.into_iter().filter(|one| ours.begin(one.number)) {
-                        let (subscriber, until) = (subscriber.clone(), dispatching.clone());
-                        let ours = Arc::clone(&ours);
-                        attempts.spawn(self.clone().attempt(dispatch, subscriber, until, ours));
+                    for dispatch in taken {
+                        if let Some(attempt) = ours.begin(dispatch.number) {
+                            let handing =
+                                self.clone().attempt(dispatch, subscriber.clone(), attempt);
+                            self.0.tasks.spawn(handing);
+                        }
                     }
                     continue;
                 }
@@ -182,13 +234,12 @@ impl Controller {
             };
             tokio::select! {
                 biased;
-                () = dispatching.cancelled() => {}
-                Some(_) = attempts.join_next() => {}
+                () = taking.cancelled() => {}
+                () = ours.kept.notified() => {}
                 () = time => {}
                 () = parts.dispatches.dispatched(), if room > 0 => {}
             }
         }
-        while attempts.join_next().await.is_some() {}
     }
 
     /// Takes some of what is due for a subscriber.
@@ -205,19 +256,14 @@ impl Controller {
         parts.dispatches.take_dispatches(claim).await
     }
 
-    /// Hands one over, and keeps what became of it.
-    async fn attempt(
-        self,
-        dispatch: Dispatch,
-        subscriber: Subscriber,
-        dispatching: CancellationToken,
-        ours: Arc<Attempts>,
-    ) {
+    /// Hands one over, and keeps what became of it. It is given up when the host ends, and not when
+    /// the policy changes: a command would be killed for an edit of something else.
+    async fn attempt(self, dispatch: Dispatch, subscriber: Subscriber, attempt: Attempt) {
         let parts = &self.0.parts;
         let (key, clock, machine) = (&dispatch.key, &parts.clock, &parts.machine);
         let handed = AssertUnwindSafe(self.tell(&dispatch, &subscriber)).catch_unwind();
         let given_up = async {
-            dispatching.cancelled().await;
+            self.0.closing.cancelled().await;
             machine.sleep(LAST_TIME).await;
         };
         let told = tokio::select! {
@@ -225,7 +271,7 @@ impl Controller {
             told = handed => told.unwrap_or_else(|_| Err(failure("the transport failed"))),
             () = machine.sleep(ATTEMPT_MAX) => Err(failure("it took too long")),
             () = given_up => {
-                self.settle_attempt(&dispatch, &ours, AttemptOutcome::Released).await;
+                self.settle_attempt(&dispatch, attempt, AttemptOutcome::Released).await;
                 return;
             }
         };
@@ -241,7 +287,7 @@ impl Controller {
                 let next = pause_after(attempts, share[0]).map(|pause| clock.now().plus(pause));
                 // One that is down fails for each run, and the outbox has them all.
                 let last = next.is_none();
-                match ours.failed.told(clock.monotonic()) {
+                match attempt.of.failed.told(clock.monotonic()) {
                     Some(left_out) => {
                         tracing::warn!(%key, attempts, last, %error, left_out, "not told");
                     }
@@ -251,13 +297,18 @@ impl Controller {
                 AttemptOutcome::Failed { error, next }
             }
         };
-        self.settle_attempt(&dispatch, &ours, outcome).await;
+        self.settle_attempt(&dispatch, attempt, outcome).await;
     }
 
-    async fn settle_attempt(&self, dispatch: &Dispatch, ours: &Attempts, outcome: AttemptOutcome) {
+    async fn settle_attempt(
+        &self,
+        dispatch: &Dispatch,
+        mut attempt: Attempt,
+        outcome: AttemptOutcome,
+    ) {
         let (parts, key) = (&self.0.parts, &dispatch.key);
         // Before it can be due again.
-        ours.end(dispatch.number);
+        attempt.end();
         let settled = parts.dispatches.settle_dispatch(dispatch.number, &self.0.host, outcome);
         // Otherwise it is told once more, by whichever host takes it then.
         if let Err(error) = settled.await {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::task::FutureObj;
 use taskrun_journal::delivery::Delivery;
+use taskrun_journal::ending::HostFault;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::pin::Pins;
@@ -348,10 +349,12 @@ impl Controller {
     ) {
         let id = run.id().clone();
         match agent {
-            Some((agent, Err(LoadFault::Component(why)))) if has_not_begun(&run) => {
-                let text = format!("agent {} does not load: {why}", agent.name);
+            Some((agent, Err(LoadFault::Component { words, for_guest })))
+                if has_not_begun(&run) =>
+            {
+                let text = |why: &str| format!("agent {} does not load: {why}", agent.name);
                 let spec = Arc::clone(&run.spec);
-                self.end_failed(run, text).await;
+                self.end_failed(run, HostFault::told(text(&words), text(&for_guest))).await;
                 self.wake_for_reports(&spec).await;
             }
             Some((agent, Ok(code))) => {
@@ -410,15 +413,15 @@ impl Controller {
         tracing::error!(run = %id, "the driver panicked");
         match self.0.parts.store.get(&id).await {
             Ok(Some(run)) if !run.status().is_terminal() => {
-                self.end_failed(run, "internal error of the host; see its log".to_owned()).await;
+                self.end_failed(run, "internal error of the host; see its log".into()).await;
             }
             Ok(_) => {}
             Err(error) => tracing::error!(run = %id, %error, "cannot be ended"),
         }
     }
 
-    async fn end_failed(&self, run: Run, text: String) {
-        let outcome = Outcome::HostFailed(text);
+    async fn end_failed(&self, run: Run, fault: HostFault) {
+        let outcome = Outcome::HostFailed(fault);
         self.journal(run).end(&[], &outcome, &self.0.closing).await;
     }
 }

@@ -204,8 +204,8 @@ struct Inner {
     looked_at: Mutex<Option<Instant>>,
     /// Ends the heartbeats of the policy before.
     beating: Mutex<CancellationToken>,
-    /// Ends the handing over to subscribers of the policy before.
-    dispatching: Mutex<CancellationToken>,
+    /// The handing over to subscribers.
+    dispatching: Mutex<dispatch::Dispatching>,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
     started: AtomicBool,

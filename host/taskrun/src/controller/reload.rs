@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::Controller;
 use crate::agents::{Agents, Origins};
+use crate::driver::Live;
 use crate::ports::deployments::{
     Deployments, PolicyChange, PolicyLook, Settling, UNSETTLED_AT_MOST, UNSETTLED_PAUSE,
 };
@@ -128,10 +129,18 @@ impl Controller {
         let (before, now) = (self.agents(), Arc::new(agents));
         // Code has them in its tools, whatever its pin. Runs under way go on with those of before.
         let same_words = before.descriptions == now.descriptions;
-        let is_same = |pin: &str| {
+        let forms = |pin: &str| {
             let name = agent_of(pin);
-            let pins = (before.by_name.get(name), now.by_name.get(name));
-            !concerns_all && matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
+            before.by_name.get(name).zip(now.by_name.get(name))
+        };
+        let is_as_before =
+            |pin: &str| forms(pin).is_some_and(|(before, now)| before.pin == now.pin);
+        let is_same = |live: &Live| {
+            let own = live.pins().own();
+            let run = (own, live.is_autonomous());
+            let binds = forms(own).is_some_and(|(before, now)| now.binds_run_like(before, run));
+            // What is in no pin is asked of the run's own agent only.
+            !concerns_all && binds && live.pins().all().all(is_as_before)
         };
         let is_kept = |pin: &str| same_words && !concerns_all && now.with_pin(pin).is_some();
         self.put_in_force(&now, is_kept, is_same).await;
@@ -164,16 +173,17 @@ impl Controller {
     async fn switch_origins(&self, origins: Origins) {
         let now = Arc::new(Agents { origins, ..(*self.agents()).clone() });
         let is_own = |pin: &str| now.with_pin(pin).is_some();
-        self.put_in_force(&now, is_own, is_own).await;
+        let is_same = |live: &Live| live.pins().all().all(is_own);
+        self.put_in_force(&now, is_own, is_same).await;
     }
 
     /// Puts agents in the place of those before, but for what is known of those with the pins that
-    /// `is_kept`, and hands over the runs under way all of whose pins are not the same.
+    /// `is_kept`, and hands over the runs under way that are not the same.
     async fn put_in_force(
         &self,
         now: &Arc<Agents>,
         is_kept: impl Fn(&str) -> bool,
-        is_same: impl Fn(&str) -> bool,
+        is_same: impl Fn(&Live) -> bool,
     ) {
         let inner = &self.0;
         // No run is claimed under the agents of before once those of now are in force.
@@ -182,7 +192,7 @@ impl Controller {
         inner.codes.forget_all_but(is_kept);
         drop(claiming);
         self.each_live(|live| {
-            if !live.pins().all().all(&is_same) {
+            if !is_same(live) {
                 live.take_up(now);
                 live.hand_over();
             }
@@ -192,19 +202,22 @@ impl Controller {
 
 fn tell(before: &Agents, now: &Agents, models: &[String]) {
     let changed = |name: &&String| {
-        let pins = (before.by_name.get(*name), now.by_name.get(*name));
-        matches!(pins, (Some(before), Some(now)) if before.pin != now.pin)
+        let forms = (before.by_name.get(*name), now.by_name.get(*name));
+        matches!(forms, (Some(before), Some(now)) if !now.binds_like(before))
     };
     let list = |names: Vec<&String>| {
         let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
         names.join(",")
     };
+    // What waits for one of them is told to nobody.
+    let (told, tells) = (before.subscribers.names(), now.subscribers.names());
     tracing::info!(
         policy = &*now.policy,
         changed = list(now.by_name.keys().filter(changed).collect()),
         added = list(now.names().filter(|name| !before.has(name)).collect()),
         gone = list(before.names().filter(|name| !now.has(name)).collect()),
         models = list(models.iter().collect()),
+        subscribers_gone = list(told.difference(&tells).collect()),
         "the policy is in force"
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::message::Message;
+use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{ChildRequest, RunsAnswer};
 use taskrun_journal::spec::RunSpec;
@@ -15,11 +16,11 @@ use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::DelegationSettings;
 
 use super::Controller;
-use super::child::{context, given_context, own_room_of, room_of, told_context};
+use super::child::{ancestors_beneath, context, given_context, own_room_of, room_of, told_context};
 use super::descendants::{accepted, one};
 use crate::error::ControllerError;
 use crate::scope::runs::Caller;
-use crate::spawn::SpawnRequest;
+use crate::spawn::{SpawnRequest, narrowing_of};
 
 /// Most tasks of before that a delegated run is told of.
 const PREVIOUS_MAX: usize = 3;
@@ -99,7 +100,17 @@ impl Controller {
         if let Some(within) = reuse_within {
             let lately = RecentTime { now: self.0.parts.clock.now(), within };
             let before = self.delegated(caller, &request, (&rooms, lately)).await?;
-            let is_same = |run: &&Run| self.is_same(run, &request, (&given, lately));
+            let above = match before.is_empty() {
+                true => Vec::new(),
+                false => {
+                    ancestors_beneath(&self.client(caller).get(caller.spec.id.as_str()).await?)
+                }
+            };
+            // Who may less is not given what somebody found who may more, nor the other way round.
+            let is_same = |run: &&Run| {
+                may_the_same(&run.spec.ancestors, &above)
+                    && self.is_same(run, &request, (&given, lately))
+            };
             if let Some(same) = before.iter().find(is_same) {
                 return Ok(one(same));
             }
@@ -137,8 +148,9 @@ impl Controller {
         Ok(runs)
     }
 
-    /// True for a run whose result answers a request: of the same agent as it is now, for the same
-    /// task with the same context, completed lately and not cut short.
+    /// True for a run whose result answers a request: of the same agent as it is now, from which
+    /// the same rights were taken away, for the same task with the same context, completed lately
+    /// and not cut short.
     fn is_same(
         &self,
         run: &Run,
@@ -147,7 +159,9 @@ impl Controller {
     ) -> bool {
         let spec = &run.spec;
         let agents = self.agents();
-        let is_as_now = agents.by_name.get(&spec.agent_name).is_some_and(|one| one.pin == spec.pin);
+        let is_as_now = agents.by_name.get(&spec.agent_name).is_some_and(|agent| {
+            agent.pin == spec.pin && narrowing_of(request, agent).rights() == spec.narrow.rights()
+        });
         let told = spec.context_messages.first().map(Message::joined_text);
         let mut told = told_context(told.as_deref());
         if !given.contains_key(PREVIOUS) {
@@ -163,4 +177,14 @@ impl Controller {
             && spec.task.to_lowercase() == request.task.trim().to_lowercase()
             && told == *given
     }
+}
+
+/// True if those above two runs leave them the same rights. Amounts are no part of these: a nudge
+/// is given what is left of a budget, which is never the same.
+fn may_the_same(above: &[Ancestor], other: &[Ancestor]) -> bool {
+    let leaves_the_same = |(one, other): (&Ancestor, &Ancestor)| {
+        (&one.agent_name, &one.pin) == (&other.agent_name, &other.pin)
+            && one.narrow.rights() == other.narrow.rights()
+    };
+    above.len() == other.len() && above.iter().zip(other).all(leaves_the_same)
 }

@@ -83,8 +83,8 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
             | LifecycleEvent::CancelRequested { .. }
-            | LifecycleEvent::Finalizing { .. }
             | LifecycleEvent::Finished { .. } => whole(event),
+            LifecycleEvent::Finalizing { ending } => json!({ "ending": ending.for_guests() }),
             // What it is executed with is between the host and the policy.
             LifecycleEvent::Lost { .. } | LifecycleEvent::Adopted { .. } => return None,
         },
@@ -103,10 +103,11 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             }
             StepEvent::Usage { .. }
             | StepEvent::StepFailed { .. }
-            | StepEvent::PushedBack { .. }
             | StepEvent::TurnSkipped { .. }
             | StepEvent::RoundEnded { .. }
             | StepEvent::FinalizeRequested { .. } => whole(event),
+            // The words of a provider are for operators.
+            StepEvent::PushedBack { .. } => without(whole(event), "said"),
             StepEvent::ReplayDiverged { .. } => return None,
         },
         EventView::Call(view) => match view {
@@ -152,17 +153,23 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
 
 /// All of an event but its kind.
 fn whole(event: &Event) -> Value {
-    let mut value = serde_json::to_value(event).expect("an event has text keys only");
-    if let Value::Object(keys) = &mut value {
-        keys.remove("kind");
+    without(serde_json::to_value(event).expect("an event has text keys only"), "kind")
+}
+
+/// An object without one of its keys.
+fn without(mut object: Value, key: &str) -> Value {
+    if let Value::Object(keys) = &mut object {
+        keys.remove(key);
     }
-    value
+    object
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixtures::{run, started};
+    use taskrun_journal::completion::ModelError;
+    use taskrun_journal::event::{HostAnswer, ModelAnswer};
     use taskrun_journal::ids::HostId;
     use taskrun_journal::time::Timestamp;
 
@@ -194,6 +201,20 @@ mod tests {
             decided: None,
         };
         assert_eq!(payload(rule), None);
+    }
+
+    #[test]
+    fn a_provider_s_words_are_not_shown() {
+        let (reason, said) = ("limited".to_owned(), Some("status 429: org-7".to_owned()));
+        let (model, until) = ("careful".to_owned(), Timestamp(9));
+        let event = Event::PushedBack { turn: 1, model, until, reason, said, usage: None };
+        let shown = payload(event).expect("shown");
+        assert_eq!((&shown["model"], &shown["reason"]), (&json!("careful"), &json!("limited")));
+        assert_eq!(shown.get("said"), None);
+        let error = ModelError::Unreachable("10.0.0.7".to_owned());
+        let answer = Box::new(HostAnswer::Model(ModelAnswer::Error(error)));
+        let (request, model) = ("q".to_owned(), Some("careful".to_owned()));
+        assert_eq!(payload(Event::HostAnswered { call: 0, request, model, answer }), None);
     }
 
     #[test]

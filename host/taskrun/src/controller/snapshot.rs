@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, Refusal, StepEvent,
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::run::{Run, RunView, SUMMARY_CHARS_MAX};
 use taskrun_journal::status::Status;
@@ -16,6 +17,7 @@ use taskrun_journal::time::{Timestamp, millis};
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Client;
+use crate::driver::{overtaken, result_from_outside, unanswered};
 use crate::error::ControllerError;
 use crate::scan::{WHOLE, scan};
 
@@ -95,6 +97,14 @@ pub struct CallSummary {
     pub consent: Option<u64>,
 }
 
+impl CallSummary {
+    /// Notes an error.
+    fn fail(&mut self, error: &ToolError) {
+        self.error = Some(first_chars(&error.message, SUMMARY_CHARS_MAX).to_owned());
+        self.error_code.clone_from(&error.code);
+    }
+}
+
 /// The stage of a tool call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -105,9 +115,10 @@ pub enum CallStatus {
     Running,
     /// It gave a result.
     Completed,
-    /// It failed.
+    /// It failed, was stopped while it was executed, was under way as its run ended, or is executed
+    /// outside and got no result in time.
     Failed,
-    /// The host did not have it executed, or not to its end.
+    /// The host did not have it executed.
     Refused,
 }
 
@@ -139,10 +150,19 @@ pub struct ChildSummary {
     pub parent_tool_call_id: Option<String>,
 }
 
+/// A tool call of a journal, as far as it has been read.
+struct LoggedCall {
+    summary: CallSummary,
+    /// It was begun at least once.
+    has_begun: bool,
+    /// It is executed outside, and nobody says when it begins.
+    is_outside: bool,
+}
+
 /// The fold of a journal to the calls of its run.
 #[derive(Default)]
 struct CallLog {
-    calls: Vec<CallSummary>,
+    calls: Vec<LoggedCall>,
     /// Calls that are executed outside, with the item and the time at which they were asked for.
     outside: Vec<(String, Timestamp, String)>,
     has_begun: bool,
@@ -166,12 +186,14 @@ impl CallLog {
     fn push_dialog(&mut self, event: DialogEvent<'_>, at: Timestamp) {
         match event {
             DialogEvent::AssistantMessage { message, .. } => {
-                message.tool_uses().for_each(|call| self.decide(&call.tool_call_id, &call.name));
+                for call in message.tool_uses() {
+                    self.decide(&call.tool_call_id, &call.name, false);
+                }
             }
             DialogEvent::Asked { item } => {
                 if let AwaitItem::ExternalTools { id, items } = &item.what {
                     for call in items {
-                        self.decide(&call.tool_call_id, &call.name);
+                        self.decide(&call.tool_call_id, &call.name, true);
                         self.outside.push((id.clone(), at, call.tool_call_id.clone()));
                     }
                 }
@@ -188,22 +210,24 @@ impl CallLog {
         match view {
             CallEvent::ToolCallScheduled { tool_call_id, .. }
             | CallEvent::ToolCallRepeated { tool_call_id, .. } => {
-                self.with(tool_call_id, |call| call.status = CallStatus::Running);
+                self.with(tool_call_id, |call| {
+                    call.has_begun = true;
+                    call.summary.status = CallStatus::Running;
+                });
             }
             CallEvent::ToolCallParked { tool_call_id, .. } => {
-                self.with(tool_call_id, |call| call.status = CallStatus::Waiting);
+                self.with(tool_call_id, |call| call.summary.status = CallStatus::Waiting);
             }
             CallEvent::ToolResult { output, duration_ms, refused } => {
-                let took = refused.is_none().then_some(duration_ms);
-                self.end(&output.tool_call_id, &output.outcome, refused, took);
+                self.end(&output.tool_call_id, &output.outcome, (refused.is_some(), duration_ms));
             }
             CallEvent::ChildRunLinked { run_id, .. } => {
                 if let Event::ChildRunLinked { tool_call_id, .. } = event {
-                    self.with(tool_call_id, |call| call.run_id = Some(run_id.clone()));
+                    self.with(tool_call_id, |call| call.summary.run_id = Some(run_id.clone()));
                 }
             }
             CallEvent::ToolAuthorization { tool_call_id, consent, .. } => {
-                self.with(tool_call_id, |call| call.consent = consent);
+                self.with(tool_call_id, |call| call.summary.consent = consent);
             }
             CallEvent::Marked { .. } | CallEvent::ToolCallUpdated { .. } => {}
         }
@@ -215,16 +239,16 @@ impl CallLog {
             .into_iter()
             .partition::<Vec<_>, _>(|(asked, ..)| asked == item);
         self.outside = open;
-        let Answer::Results(results) = answer else { return };
+        // Such an answer is the host's own, and there at once.
+        let by_host = matches!(answer, Answer::Refused(_));
         for (_, asked_at, id) in answered {
-            if let Some(result) = results.get(&id) {
-                self.end(&id, &result.outcome, None, Some(millis(at.since(asked_at))));
-            }
+            let outcome = result_from_outside(&id, answer).outcome;
+            self.end(&id, &outcome, (by_host, millis(at.since(asked_at))));
         }
     }
 
-    fn decide(&mut self, id: &str, name: &str) {
-        self.calls.push(CallSummary {
+    fn decide(&mut self, id: &str, name: &str, is_outside: bool) {
+        let summary = CallSummary {
             tool_call_id: id.to_owned(),
             name: name.to_owned(),
             status: CallStatus::Waiting,
@@ -233,41 +257,58 @@ impl CallLog {
             duration_ms: None,
             run_id: None,
             consent: None,
-        });
+        };
+        self.calls.push(LoggedCall { summary, has_begun: false, is_outside });
     }
 
-    fn end(
-        &mut self,
-        id: &str,
-        outcome: &ToolOutcome,
-        refused: Option<Refusal>,
-        took: Option<u64>,
-    ) {
+    /// A call has its result, so long after it began. One that the host itself gave means a refusal
+    /// only if the call had not begun.
+    fn end(&mut self, id: &str, outcome: &ToolOutcome, (by_host, ms): (bool, u64)) {
         self.with(id, |call| {
-            call.duration_ms = took;
-            call.status = match (refused, outcome) {
-                (Some(_), _) => CallStatus::Refused,
-                (None, ToolOutcome::Value(_)) => CallStatus::Completed,
-                (None, ToolOutcome::Failure(_)) => CallStatus::Failed,
+            let LoggedCall { summary, has_begun, .. } = call;
+            let is_refused = by_host && !*has_begun;
+            summary.duration_ms = (!is_refused).then_some(ms);
+            summary.status = match (is_refused, outcome) {
+                (true, _) => CallStatus::Refused,
+                (false, ToolOutcome::Value(_)) => CallStatus::Completed,
+                (false, ToolOutcome::Failure(_)) => CallStatus::Failed,
             };
             if let ToolOutcome::Failure(failure) = outcome {
-                let summary = first_chars(&failure.error.message, SUMMARY_CHARS_MAX);
-                call.error = Some(summary.to_owned());
-                call.error_code.clone_from(&failure.error.code);
+                summary.fail(&failure.error);
             }
         });
     }
 
     /// Changes the last call of an id that has not ended.
-    fn with(&mut self, id: &str, change: impl FnOnce(&mut CallSummary)) {
-        let is_it = |call: &&mut CallSummary| call.tool_call_id == id && !call.status.is_over();
+    fn with(&mut self, id: &str, change: impl FnOnce(&mut LoggedCall)) {
+        let is_it = |call: &&mut LoggedCall| {
+            call.summary.tool_call_id == id && !call.summary.status.is_over()
+        };
         if let Some(call) = self.calls.iter_mut().rev().find(is_it) {
             change(call);
         }
     }
 
+    /// The calls of a run of this status. Those without a result get none where it has ended.
+    fn into_calls(self, status: Status) -> Vec<CallSummary> {
+        let ended = |call: LoggedCall| {
+            let LoggedCall { mut summary, has_begun, is_outside } = call;
+            if status.is_terminal() && !summary.status.is_over() {
+                let is_under_way = is_outside || summary.status == CallStatus::Running;
+                let (stage, error) = match has_begun || is_outside {
+                    true => (CallStatus::Failed, unanswered(is_under_way)),
+                    false => (CallStatus::Refused, overtaken()),
+                };
+                summary.status = stage;
+                summary.fail(&error);
+            }
+            summary
+        };
+        self.calls.into_iter().map(ended).collect()
+    }
+
     fn phase(&self, status: Status) -> RunPhase {
-        let is_calling = self.calls.iter().any(|call| !call.status.is_over());
+        let is_calling = self.calls.iter().any(|call| !call.summary.status.is_over());
         match status {
             Status::Completed => RunPhase::Completed,
             Status::Failed => RunPhase::Failed,
@@ -314,7 +355,7 @@ impl Client {
         Ok(RunSnapshot {
             phase: log.phase(run.status()),
             run: RunView::with_children(&run, count),
-            calls: log.calls,
+            calls: log.into_calls(run.status()),
             children,
         })
     }

@@ -8,7 +8,6 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine;
-use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec, TreeBounds};
@@ -19,6 +18,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
+use super::child::ancestors_beneath;
 use super::continuation::{locked, once, wake_at_once};
 use super::rooms::Room;
 use super::{Client, Controller, channels};
@@ -154,8 +154,9 @@ impl Client {
             self.controller.open_channels(&mut spec, &request.channels)?;
         }
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
+        let mut old = None;
         if let Some(continued) = &request.continues {
-            self.carry_on(continued, &mut spec).await?;
+            old = Some(self.carry_on(continued, &mut spec).await?.spec);
             if !request.messages.is_empty() {
                 wake_at_once(&mut spec, now);
             }
@@ -163,7 +164,9 @@ impl Client {
         let agents = self.controller.agents();
         if let Some(agent) = agents.by_name.get(&spec.agent_name) {
             if !spec.narrow.is_empty() {
-                narrowing::check(&spec, agent, &self.controller.functions_of(agent).await?)?;
+                let functions = self.controller.functions_of(agent).await?;
+                let continued = old.as_ref().map(|old| &old.narrow);
+                narrowing::check(&spec, agent, &functions, continued)?;
             }
             let above = self.controller.above_at_the_door(&spec);
             narrowing::check_prices(&spec, agent, &above)?;
@@ -220,11 +223,7 @@ impl Client {
         if !above.answers.is_inbox() {
             spec.answers = above.answers.clone();
         }
-        let (agent_name, pin) = (above.agent_name.clone(), parent.pin().to_owned());
-        let narrow = above.narrow.clone();
-        spec.ancestors = above.ancestors.clone();
-        let autonomous = above.autonomy.is_some();
-        spec.ancestors.push(Ancestor { agent_name, pin, narrow, autonomous });
+        spec.ancestors = ancestors_beneath(&parent);
         room.furnish(spec);
         channels::share(above, room.shared(request), spec)
     }
@@ -285,7 +284,7 @@ impl Controller {
         }
         let code = self.code_of(agent).await.map_err(|why| ControllerError::Invalid {
             field: "agent_name",
-            reason: format!("agent {} does not load: {why}", agent.name),
+            reason: format!("agent {} does not load: {}", agent.name, why.for_guest()),
         })?;
         Ok(Arc::clone(code.tools.specs()))
     }

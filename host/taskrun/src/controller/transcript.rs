@@ -228,7 +228,7 @@ impl TranscriptEntry {
                 DialogEvent::InboxShown { .. } => None,
             },
             EventView::Call(event) => match event {
-                CallEvent::ToolResult { output, duration_ms, refused } => {
+                CallEvent::ToolResult { output, duration_ms: ms, refused } => {
                     let (content, error) = match &output.outcome {
                         ToolOutcome::Value(value) => (value.clone(), None),
                         ToolOutcome::Failure(failure) => (String::new(), Some(&failure.error)),
@@ -239,7 +239,7 @@ impl TranscriptEntry {
                     entry.error = error.map(with_causes);
                     entry.error_code = error.and_then(|error| error.code.clone());
                     entry.images.clone_from(&output.media);
-                    entry.duration_ms = refused.is_none().then_some(duration_ms);
+                    entry.duration_ms = (refused.is_none() || ms > 0).then_some(ms);
                     Some(entry)
                 }
                 CallEvent::ToolCallScheduled { .. }

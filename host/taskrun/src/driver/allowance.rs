@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::event::Event;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Usage;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
@@ -140,16 +141,26 @@ struct SharedSpending {
 }
 
 impl SharedSpending {
-    fn left(&self, tree: &Subtree) -> TreeRemainder {
+    /// The rest of each budget, and the run whose it is: that of the run itself first.
+    fn budgets<'s>(
+        &'s self,
+        tree: &'s Subtree,
+    ) -> impl Iterator<Item = (&'s RunId, &'s Budget, TreeRemainder)> {
         let id = &self.spec.id;
         // What the step under way is on record with is counted by the step itself.
-        let of_others = |of| tree.usage_of_others(of, id);
-        let mut left = TreeRemainder::of(&self.own, of_others(id).plus(self.used), self.kept);
-        for (above, budget) in tree.above(id).into_iter().zip(self.ancestors.iter().rev()) {
+        let of_others = move |of| tree.usage_of_others(of, id);
+        let own = TreeRemainder::of(&self.own, of_others(id).plus(self.used), self.kept);
+        let above = tree.above(id).into_iter().zip(self.ancestors.iter().rev());
+        let above = above.map(move |(above, budget)| {
             let used = of_others(above).plus(self.used.counted());
-            left = left.least(TreeRemainder::of(budget, used, budget.reserve));
-        }
-        left
+            (above, budget, TreeRemainder::of(budget, used, budget.reserve))
+        });
+        std::iter::once((id, &self.own, own)).chain(above)
+    }
+
+    fn left(&self, tree: &Subtree) -> TreeRemainder {
+        let all = self.budgets(tree).map(|(.., left)| left);
+        all.fold(TreeRemainder::default(), TreeRemainder::least)
     }
 }
 
@@ -200,6 +211,21 @@ impl<'a> Allowance<'a> {
         Ok(spending.left(tree))
     }
 
+    /// The budgets of tokens and money that bound the run, each with the run whose it is and the
+    /// rest of it; that of the run itself first.
+    pub(super) async fn budgets(&self) -> Result<Vec<(RunId, Budget, TreeRemainder)>, Halt> {
+        let run = self.recorder.run();
+        match self.spending(Usage::default(), false) {
+            Spending::Known(left) => {
+                Ok(vec![(run.id().clone(), self.parts.agent.budget.clone(), left)])
+            }
+            Spending::Shared(spending) => {
+                let all = spending.budgets(self.tree.of(self.parts, run).await?);
+                Ok(all.map(|(of, budget, left)| (of.clone(), budget.clone(), left)).collect())
+            }
+        }
+    }
+
     /// The part of that which the run knows by itself.
     fn spending(&self, more: Usage, last: bool) -> Spending {
         let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
@@ -233,7 +259,7 @@ impl<'a> Allowance<'a> {
         if turns.is_some_and(|turns| had >= turns.saturating_sub(kept)) {
             return Ok(Some(TerminationReason::TurnCap));
         }
-        if let Some(reason) = self.left(Usage::default(), false).await?.met() {
+        if let Some(reason) = self.cap_with(&[]).await? {
             return Ok(Some(reason));
         }
         let failed = run.failures.are_too_many(Some(self.parts.agent.limits.tool_failures));
@@ -259,13 +285,15 @@ impl<'a> Allowance<'a> {
         self.cap_with(pending).await
     }
 
-    /// The limit of money or tokens that is met; `pending` is what is still to be written.
+    /// The limit of money or tokens that is met, or of which the last step had too little left for
+    /// a question to a model; `pending` is what is still to be written.
     pub(super) async fn cap_with(
         &self,
         pending: &[Event],
     ) -> Result<Option<TerminationReason>, Halt> {
         let used = pending.iter().fold(Usage::default(), |sum, event| sum.plus(used(event)));
-        Ok(self.left(used, false).await?.met())
+        let met = self.left(used, false).await?.met();
+        Ok(met.or(self.recorder.shortage.map(|shortage| shortage.limit)))
     }
 
     /// The limit that forbids to execute what was just decided; `pending` is what of the step is

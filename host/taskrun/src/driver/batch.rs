@@ -26,7 +26,7 @@ use super::parts::Parts;
 use super::queue::{Queue, scheduled};
 use super::recorder::Recorder;
 use super::results::{
-    NO_RUNS, dropped_note, metrics_event, out_of_time, output, refuse_all, refused, tool_use,
+    NO_RUNS, dropped_notes, metrics_event, out_of_time, output, refuse_all, refused, tool_use,
 };
 use super::start_order::StartOrder;
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
@@ -275,8 +275,8 @@ impl<'a> Batch<'a> {
         while let Some(ended) = next {
             self.recorder.leave(&ended.scope);
             let end = ended.scope.finish();
-            events.extend(end.events);
-            events.extend(dropped_note(end.dropped));
+            let notes = dropped_notes(&end);
+            events.extend(end.events.into_iter().chain(notes));
             let outcome = self.ended(ended, end.children).await;
             // A call that is given back counts where it is made again.
             if !outcome.is_empty() {

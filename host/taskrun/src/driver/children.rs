@@ -190,7 +190,7 @@ impl<'a> Children<'a> {
                 ToolOutcome::Value(json_text(&text))
             }
             EndStatus::Failed => {
-                let error = ending.error.as_deref().unwrap_or("no reason was given");
+                let error = ending.told().unwrap_or("no reason was given");
                 let outcome = failure("agent-failed", &format!("{name}: {reason}: {error}"));
                 with_hint(outcome, name, reason)
             }

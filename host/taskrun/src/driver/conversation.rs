@@ -21,12 +21,13 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutput;
 
 use self::answers::AnswerPart;
+pub(crate) use self::answers::result_from_outside;
 pub(crate) use self::excerpt::Excerpt;
 use self::excerpt::{MessageExcerpt, OutputExcerpt};
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{TOO_LARGE, is_too_large, leave_out, name, shown};
 use super::advice::advice;
-use super::results::failure;
+use super::results::{INTERRUPTED, UNANSWERED, failure};
 use crate::compaction::in_short;
 use crate::scope::{ResultDigests, StepResults};
 
@@ -161,7 +162,7 @@ impl Conversation {
             let Some(call) = calls.iter().rev().find(|call| call.tool_call_id == id) else {
                 continue;
             };
-            let outcome = failure("interrupted", "the run ended before there was a result");
+            let outcome = failure(INTERRUPTED, UNANSWERED);
             self.answer(&ToolOutput::plain(&call.name, &id, &call.payload, outcome), None);
         }
         self.places = Arc::new(vec![None; self.outputs.len()]);

@@ -10,7 +10,7 @@ use taskrun_journal::time::Clock;
 
 use super::parts::Parts;
 use super::recorder::Recorder;
-use super::reports::{ReportText, report};
+use super::reports::{ReportText, report, room_of};
 use super::stop::Halt;
 use super::time_up::TimeUp;
 use crate::ports::delivery_hook::{DeliveryHookEntry, DeliveryVerdict, OutcomeDelivery, tell_all};
@@ -32,7 +32,7 @@ pub(super) async fn let_pass(
         return Ok(reports);
     }
     let spec = Arc::clone(&recorder.run().spec);
-    let clock = &*parts.env.machine;
+    let (clock, room) = (&*parts.env.machine, room_of(parts));
     let each = |one: ReportText| {
         let spec = &spec;
         async move {
@@ -40,7 +40,7 @@ pub(super) async fn let_pass(
             if one.words.is_empty() {
                 return Ok(one);
             }
-            match words(hooks, clock, (spec, &one.run), one.words).await {
+            match words(hooks, clock, (spec, &one.run, room), one.words).await {
                 Some(words) => Ok(ReportText { run: one.run, words }),
                 None => Err(one.run),
             }
@@ -82,17 +82,18 @@ pub(super) async fn tell(
     recorder.attend(&mut time_up, tell_all(hooks, &*parts.env.machine, &deliveries)).await
 }
 
-/// The words in which the hooks let one run be told of the end of another; `None` if one blocks it.
+/// The words in which the hooks let one run be told of the end of another, where it has so much room;
+/// `None` if one blocks it.
 async fn words(
     hooks: &[DeliveryHookEntry],
     clock: &dyn Clock,
-    (to, ended): (&RunSpec, &Run),
+    (to, ended, room): (&RunSpec, &Run, usize),
     mut words: String,
 ) -> Option<String> {
     for hook in hooks {
         match hook.before(clock, &OutcomeDelivery { to, ended, words: &words }).await {
             DeliveryVerdict::Go => {}
-            DeliveryVerdict::Rewrite { text } => words = report(ended, &[(REWRITTEN, &text)]),
+            DeliveryVerdict::Rewrite { text } => words = report(ended, &[(REWRITTEN, &text)], room),
             DeliveryVerdict::Block => return None,
         }
     }

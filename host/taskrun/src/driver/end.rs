@@ -45,7 +45,7 @@ impl End {
             }
             Halt::Stopped(Stop::JournalFull) => Self::failed(recorder.journal_limit()),
             Halt::Stopped(Stop::Limit(reason)) => {
-                Self::done(Vec::new(), Outcome::Exhausted(reason))
+                Self::done(Vec::new(), Outcome::Exhausted { reason, bound: None })
             }
             Halt::Stopped(Stop::Paused) => Self::Released,
             Halt::Blocked => Self::Blocked,
@@ -76,12 +76,9 @@ impl End {
             }
             Halt::Inconsistent(detail) => {
                 tracing::error!(%run, %detail, "the journal is inconsistent");
-                Self::done(Vec::new(), Outcome::HostFailed(detail))
+                Self::done(Vec::new(), Outcome::HostFailed(detail.into()))
             }
-            Halt::Cycle => {
-                let why = "a wait in a circle".to_owned();
-                Self::done(Vec::new(), Outcome::HostFailed(why))
-            }
+            Halt::Cycle => Self::done(Vec::new(), Outcome::HostFailed("a wait in a circle".into())),
         }
     }
 }

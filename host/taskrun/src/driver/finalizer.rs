@@ -13,9 +13,10 @@ use taskrun_journal::status::Status;
 use taskrun_journal::stop::CallAbort;
 
 use super::allowance::{Allowance, TreeSnapshot};
+use super::lease::Standstill;
 use super::parts::Parts;
 use super::recorder::Recorder;
-use super::results::dropped_note;
+use super::results::dropped_notes;
 use super::stop::{Halt, Next};
 use crate::ports::planner::FinalizeInput;
 use crate::scope::{
@@ -120,6 +121,8 @@ impl Finalizer<'_> {
         self.recorder.stand().await?;
         let remaining = self.remaining().await;
         self.recorder.commit(|_| vec![Event::FinalizerStarted]).await?;
+        // That may have taken so long that another host may have taken the run.
+        self.recorder.stand().await?;
         let (signal, entered) = self.recorder.live().enter_finalizer();
         let scope = Arc::new(CallScope::new(CallScopeParts {
             context: input.run.clone(),
@@ -146,12 +149,26 @@ impl Finalizer<'_> {
         }));
         let planner = Arc::clone(&parts.code.planner);
         let limit_ms = taskrun_journal::time::millis(timeout);
-        // The outcome is fixed and must not hang on a mistake in here.
-        let asked = AssertUnwindSafe(planner.finalize(input, Arc::clone(&scope))).catch_unwind();
-        let answer = tokio::select! {
-            biased;
-            answer = asked => answer.unwrap_or(Err(CallAbort::Internal)),
-            () = parts.env.clock.sleep(timeout) => Err(CallAbort::Deadline { limit_ms }),
+        let (env, live) = (&parts.env, self.recorder.live());
+        let answer = {
+            // The outcome is fixed and must not hang on a mistake in here.
+            let asked = planner.finalize(input, Arc::clone(&scope));
+            let asked = AssertUnwindSafe(asked).catch_unwind();
+            let limit = env.clock.sleep(timeout);
+            tokio::pin!(asked, limit);
+            // It stands still with its host, and so does its time.
+            let mut standstill = Standstill::new(&env.lease, live, &env.stalls);
+            loop {
+                let stands = standstill.holds();
+                tokio::select! {
+                    biased;
+                    () = standstill.changed() => {}
+                    answer = &mut asked, if !stands => {
+                        break answer.unwrap_or(Err(CallAbort::Internal));
+                    }
+                    () = &mut limit => break Err(CallAbort::Deadline { limit_ms }),
+                }
+            }
         };
         drop(entered);
         let added = match answer {
@@ -180,10 +197,11 @@ impl Finalizer<'_> {
 /// The events of a finalizer that go on record: its lines and refusals, and what it used. Nothing
 /// else that it says counts, as the outcome is fixed.
 fn on_record(end: ScopeEnd) -> Vec<Event> {
-    let ScopeEnd { events, dropped, usage, .. } = end;
+    let notes = dropped_notes(&end);
+    let ScopeEnd { events, usage, .. } = end;
     let is_kept = |event: &Event| matches!(event, Event::PolicyDecision { .. } | Event::Log { .. });
     let kept = events.into_iter().filter(is_kept);
-    kept.chain(dropped_note(dropped)).chain(usage.map(|usage| Event::Usage { usage })).collect()
+    kept.chain(notes).chain(usage.map(|usage| Event::Usage { usage })).collect()
 }
 
 /// The time of the finalizer of a run that ends so, of an agent whose steps may take `step`.

@@ -54,7 +54,7 @@ impl<'a> LastWord<'a> {
         }
         let line = used_up::words(&self.parts.agent, self.recorder.run(), reason);
         self.recorder.record(vec![host_line(LogLevel::Warn, line)]).await?;
-        Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
+        Ok(End::done(Vec::new(), self.something_or_nothing(reason).await))
     }
 
     /// Ends the work at a limit that forbids any other step: with the planner's last word, or,
@@ -77,7 +77,7 @@ impl<'a> LastWord<'a> {
         if has_last_word {
             return self.ask(reason, None).await;
         }
-        Ok(End::done(Vec::new(), self.something_or_nothing(reason)))
+        Ok(End::done(Vec::new(), self.something_or_nothing(reason).await))
     }
 
     /// True if the planner is asked once more at this limit. Where turns, tokens or money are used
@@ -101,9 +101,12 @@ impl<'a> LastWord<'a> {
     ) -> Result<End, Halt> {
         self.recorder.go_on(Next::Anything).await?;
         let message = demand(reason).to_owned();
+        let met = self.recorder.shortage;
         let step = Step::new(self.parts, self.recorder)
             .run(Some(Termination { reason, message }), tape, TreeSnapshot::default())
             .await?;
+        // The one that the run ends at, and not that of its last word.
+        self.recorder.shortage = met;
         let mut pending = step.pending;
         let outcome = match step.outcome {
             Ok(plan) => match plan.decision {
@@ -112,20 +115,20 @@ impl<'a> LastWord<'a> {
                 }
                 Decision::ToolCalls(requests) => {
                     refuse_all(&mut pending, &requests);
-                    self.something_or_nothing(reason)
+                    self.something_or_nothing(reason).await
                 }
                 Decision::AwaitRuns(wait) => {
                     refuse_all(&mut pending, wait.call.as_slice());
-                    self.something_or_nothing(reason)
+                    self.something_or_nothing(reason).await
                 }
-                Decision::Await(_) => self.something_or_nothing(reason),
+                Decision::Await(_) => self.something_or_nothing(reason).await,
             },
             Err(outcome) => match self.recorder.asked() {
                 Some(failure) => Outcome::Failed(failure),
                 None => {
                     let line = format!("the last step failed: {outcome:?}");
                     pending.push(host_line(LogLevel::Warn, line));
-                    self.something_or_nothing(reason)
+                    self.something_or_nothing(reason).await
                 }
             },
         };
@@ -142,10 +145,13 @@ impl<'a> LastWord<'a> {
             || self.recorder.work().has_begun_step()
     }
 
-    fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {
+    async fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {
         match self.recorder.run().state.reply.result() {
             Some(_) => Outcome::Partial(reason),
-            None => Outcome::Exhausted(reason),
+            None => {
+                let bound = used_up::bound_met(self.parts, self.recorder, reason).await;
+                Outcome::Exhausted { reason, bound }
+            }
         }
     }
 }

@@ -81,6 +81,11 @@ impl Live {
         }
     }
 
+    /// True if the run goes on by itself, and as long as that is not known.
+    pub(crate) fn is_autonomous(&self) -> bool {
+        self.rights.get().is_none_or(RunRights::is_autonomous)
+    }
+
     /// The agent as this run has it, once it is executed.
     pub(crate) fn agent(&self) -> Option<Arc<Agent>> {
         self.rights.get().map(RunRights::agent)
@@ -107,16 +112,22 @@ impl Live {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a call. If the run is being stopped already, so is the call.
-    pub(crate) fn enter(&self, hears: bool) -> (StopSignal, CallGuard<'_>) {
+    /// The signal of what begins now: it stands still if the calls under way do.
+    fn signal(&self, inner: &Inner) -> StopSignal {
         let signal = StopSignal::new(self.interrupt.clone());
-        let mut inner = self.lock();
-        let key = inner.next;
-        inner.next += 1;
-        inner.calls.push(Call { key, signal: signal.clone(), hears });
         if inner.held {
             signal.hold(true);
         }
+        signal
+    }
+
+    /// Begins a call. If the run is being stopped already, so is the call.
+    pub(crate) fn enter(&self, hears: bool) -> (StopSignal, CallGuard<'_>) {
+        let mut inner = self.lock();
+        let signal = self.signal(&inner);
+        let key = inner.next;
+        inner.next += 1;
+        inner.calls.push(Call { key, signal: signal.clone(), hears });
         let cause = inner.cause;
         drop(inner);
         if let Some(cause) = cause {
@@ -127,8 +138,8 @@ impl Live {
 
     /// Begins the finalizer. If the host is being closed, it is stopped at once.
     pub(crate) fn enter_finalizer(&self) -> (StopSignal, FinalizerGuard<'_>) {
-        let signal = StopSignal::new(self.interrupt.clone());
         let mut inner = self.lock();
+        let signal = self.signal(&inner);
         inner.finalizer = Some(signal.clone());
         let cause = inner.cause;
         drop(inner);
@@ -241,5 +252,28 @@ fn stop(signal: &StopSignal, hears: bool, cause: StopCause) {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.live.lock().calls.retain(|call| call.key != self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn is_held(signal: &StopSignal) -> bool {
+        signal.is_held(&Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn what_begins_while_the_host_stands_still_is_held_until_it_goes_on() {
+        let pins = Pins::from_text(String::new());
+        let live = Live::new(Arc::new(|| {}), pins, CancellationToken::new());
+        live.hold(true);
+        let (call, _in_call) = live.enter(false);
+        let (finalizer, _in_finalizer) = live.enter_finalizer();
+        assert_eq!((is_held(&call), is_held(&finalizer)), (true, true));
+        live.hold(false);
+        assert_eq!((is_held(&call), is_held(&finalizer)), (false, false));
     }
 }

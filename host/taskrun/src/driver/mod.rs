@@ -70,6 +70,7 @@ mod work;
 pub(crate) use allowance::{TreeRemainder, bounds_spending};
 pub(crate) use consents::PatientConsents;
 pub use conversation::CONVERSATION_RESULT_BYTES_MAX;
+pub(crate) use conversation::result_from_outside;
 pub(crate) use descendants::{
     EarlierRuns, continued_runs, find_visible, is_own_or_above, may_be_of_conversation,
 };
@@ -81,6 +82,7 @@ pub(crate) use live::Live;
 pub(crate) use parts::{Bounds, Env};
 pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore};
 pub(crate) use reports::in_words;
+pub(crate) use results::{overtaken, unanswered};
 pub(crate) use run_rights::RunRights;
 pub(crate) use stalls::Stalls;
 pub use step::PLAN_INPUT_BYTES_MAX;

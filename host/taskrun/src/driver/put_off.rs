@@ -25,12 +25,14 @@ pub(super) async fn put_off(
     scope: &CallScope,
     back: PushBack,
 ) -> Result<Halt, Halt> {
-    let PushBack { model, wait, reason } = back;
+    let PushBack { model, wait, reason, said } = back;
     let until = parts.env.clock.now().plus(wait);
     let at = until.plus(late(wait, &*parts.env.random));
-    tracing::info!(run = %recorder.run().id(), model, %until, reason, "the run waits for a model");
+    let run = recorder.run().id();
+    tracing::info!(%run, model, %until, reason, said, "the run waits for a model");
     let mut events = scope.take_events().events;
-    events.push(Event::PushedBack { turn, model, until, reason, usage: scope.given_up() });
+    let usage = scope.given_up();
+    events.push(Event::PushedBack { turn, model, until, reason, said, usage });
     wait_until(recorder, events, |_| at).await
 }
 

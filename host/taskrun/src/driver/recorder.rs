@@ -33,7 +33,7 @@ use super::stop::{Halt, Next, Stop};
 use super::work::{Work, fold};
 use crate::ports::planner::ConversationView;
 use crate::scan::scan;
-use crate::scope::{CallScope, JournalRoom};
+use crate::scope::{CallScope, JournalRoom, Shortage};
 
 /// Journal, calls under way and work of a run.
 pub(super) struct Recorder {
@@ -57,6 +57,8 @@ pub(super) struct Recorder {
     cut_pause: Option<(Timestamp, Duration)>,
     /// See [`Self::continued`].
     continued: Option<Vec<RunId>>,
+    /// The limit of which the last step of this host had too little left for a question to a model.
+    pub(super) shortage: Option<Shortage>,
     /// Calls under way, whose events are to be written.
     scopes: Vec<Arc<CallScope>>,
     wake: Arc<Notify>,
@@ -90,6 +92,7 @@ impl Recorder {
             ran_before,
             cut_pause: None,
             continued: None,
+            shortage: None,
             scopes: Vec::new(),
             wake: Arc::default(),
             urgent: Arc::default(),

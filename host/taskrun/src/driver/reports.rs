@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use taskrun_journal::checkpoint::Settled;
-use taskrun_journal::delivery::{Conversation, Delivery, Report, Strategy};
+use taskrun_journal::delivery::{Conversation, Delivery, Report};
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
@@ -20,10 +20,14 @@ use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
 use super::subtree::{ContinuedRun, Subtree};
+use crate::compaction::weight;
 
 /// Most bytes that a run is told at once: as many as of the history of its session. What is left
 /// comes before the next plan step.
-pub(super) const REPORTS_BYTES_MAX: usize = 64 << 10;
+const REPORTS_BYTES_MAX: usize = 64 << 10;
+/// The part of the window of its model that a run is told at once: as much as is left of it where what
+/// was shown is shortened to half, and a quarter is kept for the answer.
+const WINDOW_PART: usize = 4;
 /// Most bytes of one report, half of them for each of its texts; people read the whole result with
 /// its run, and models by `get_task_run`.
 const REPORT_BYTES_MAX: usize = 16 << 10;
@@ -72,12 +76,13 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
     for _ in 0..ATTEMPTS_MAX {
         let (spec, known) = (&*run.spec, HashMap::new());
         let (conversations, continued) = (&conversations, &continued);
-        let mut search = Search { store, spec, conversations, continued, known };
+        let room = room_of(parts);
+        let mut search = Search { store, spec, conversations, continued, known, room };
         let reports = search.told(&queries).await.map_err(Halt::Read)?;
         let found = reports.len();
         let reports = delivery_hooks::let_pass(parts, recorder, reports).await?;
         let has_blocked = reports.len() < found;
-        let (count, text) = joined(&reports);
+        let (count, text) = joined(&reports, room);
         match reports.get(..count) {
             None | Some([]) if has_blocked => {}
             None | Some([]) => {
@@ -116,6 +121,14 @@ pub(super) async fn settled(parts: &Parts, recorder: &Recorder) -> Result<Settle
     Ok(tree.settled(&spec.id, &pending))
 }
 
+/// Most bytes that an agent is told at once. A model whose window they fill could not be asked at all,
+/// and each of its runs would be told of the same.
+pub(super) fn room_of(parts: &Parts) -> usize {
+    let window = parts.agent.models.context_tokens();
+    let part = window.map(|tokens| weight(u64::from(tokens)) / WINDOW_PART);
+    part.map_or(REPORTS_BYTES_MAX, |part| part.min(REPORTS_BYTES_MAX))
+}
+
 /// The conversations of which a run is told: its own, and before its first step those that were handed
 /// over to its agent.
 async fn conversations_of(store: &dyn Store, run: &Run) -> Result<Vec<Conversation>, StoreError> {
@@ -146,12 +159,12 @@ pub(super) struct ReportText {
     pub(super) words: String,
 }
 
-/// The text of as many of these reports as one step is told, and their number.
-fn joined(reports: &[ReportText]) -> (usize, String) {
+/// The text of as many of these reports as one step is told, in so many bytes, and their number.
+fn joined(reports: &[ReportText], room: usize) -> (usize, String) {
     let mut text = String::new();
     for (count, ReportText { run, words }) in reports.iter().enumerate() {
         let between = separator_of(run);
-        if !text.is_empty() && text.len() + between.len() + words.len() > REPORTS_BYTES_MAX {
+        if !text.is_empty() && text.len() + between.len() + words.len() > room {
             return (count, text);
         }
         if text.is_empty() {
@@ -173,6 +186,8 @@ struct Search<'a> {
     continued: &'a [RunId],
     /// Runs above those that have ended, and whether they are open.
     known: HashMap<RunId, bool>,
+    /// Most bytes that the run is told at once.
+    room: usize,
 }
 
 impl Search<'_> {
@@ -204,9 +219,12 @@ impl Search<'_> {
             let Some(run) = self.run(&one.run).await? else { continue };
             let words = match is_told_with_parent(&run, &all) {
                 true => String::new(),
-                false => report(&run, &said(&run, answer_of(self.store, &run).await?.as_deref())),
+                false => {
+                    let answer = answer_of(self.store, &run).await?;
+                    report(&run, &said(&run, answer.as_deref()), self.room)
+                }
             };
-            if bytes > REPORTS_BYTES_MAX {
+            if bytes > self.room {
                 break;
             }
             bytes += words.len();
@@ -264,8 +282,7 @@ impl Search<'_> {
 
 /// The text before the report of a run that is not the first.
 fn separator_of(run: &Run) -> &str {
-    let strategy = run.spec.delivery.as_ref().map(|delivery| &delivery.strategy);
-    strategy.and_then(Strategy::separator).unwrap_or_default()
+    run.spec.delivery.as_ref().map_or("", Delivery::separator)
 }
 
 /// True for a run that a person canceled with the one that started it, of which is told as well.
@@ -280,7 +297,10 @@ fn is_told_with_parent(run: &Run, all: &BTreeSet<&RunId>) -> bool {
 /// A run that was accepted, or its end, in words for people.
 pub(crate) async fn in_words(store: &dyn Store, run: &Run) -> Result<String, StoreError> {
     Ok(match run.ending() {
-        Some(_) => report(run, &said(run, answer_of(store, run).await?.as_deref())),
+        Some(_) => {
+            let answer = answer_of(store, run).await?;
+            report(run, &said(run, answer.as_deref()), REPORTS_BYTES_MAX)
+        }
         None => format!("{} {}: accepted\n", run.spec.agent_name, run.id()),
     }
     .trim_start()
@@ -290,17 +310,13 @@ pub(crate) async fn in_words(store: &dyn Store, run: &Run) -> Result<String, Sto
 /// The texts of a run that has ended, each with its name.
 fn said<'a>(run: &'a Run, output: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
     let Some(ending) = run.ending() else { return Vec::new() };
-    let said = [
-        ("error", ending.error.as_deref()),
-        ("reason", ending.reason.as_deref()),
-        (RESULT, output),
-    ];
+    let said = [("error", ending.told()), ("reason", ending.reason.as_deref()), (RESULT, output)];
     said.into_iter().filter_map(|(what, text)| Some((what, text?))).collect()
 }
 
 /// The end of a run in words: who it was, how it ended, and these texts in fences that nothing in them
-/// closes.
-pub(super) fn report(run: &Run, said: &[(&str, &str)]) -> String {
+/// closes. They are shortened where whoever is told has less room.
+pub(super) fn report(run: &Run, said: &[(&str, &str)], room: usize) -> String {
     let Some(ending) = run.ending() else { return String::new() };
     let how = match ending.status {
         EndStatus::Completed if ending.partial => "completed, cut short by a limit",
@@ -317,7 +333,7 @@ pub(super) fn report(run: &Run, said: &[(&str, &str)]) -> String {
         text.push_str("no output\n");
     }
     for (what, output) in said {
-        let room = REPORT_BYTES_MAX / 2;
+        let room = REPORT_BYTES_MAX.min(room) / 2;
         let (shown, end) = match output.len() > room {
             true => (cut(output, room), CUT),
             false => (*output, ""),

@@ -15,7 +15,7 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use crate::agents::{AgentTool, broken_promise};
 use crate::ports::tool::ToolResult;
-use crate::scope::HOST;
+use crate::scope::{HOST, ScopeEnd};
 
 /// Text for a wait that names no run.
 pub(super) const NO_RUNS: &str = "no task IDs provided";
@@ -25,6 +25,10 @@ pub(super) const CYCLE: &str = "invalid: cycle: one of the runs waits for this o
 pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
 /// Code of that.
 pub(super) const TIME_BUDGET: &str = "time-budget";
+/// Code of a call that was cut off.
+pub(super) const INTERRUPTED: &str = "interrupted";
+/// Text for a call without a result in a run that has ended.
+pub(super) const UNANSWERED: &str = "the run ended before there was a result";
 /// Text for a call that the end of the run overtook.
 const FINALIZED: &str = "Finalized before a tool result was provided for this request.";
 
@@ -51,9 +55,21 @@ pub(super) fn out_of_time(request: &ToolRequest, took: Duration) -> Event {
 /// Answers calls that the end of the run overtakes, so that the conversation stays whole.
 pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
     pending.extend(requests.iter().map(|request| {
-        let error = ToolError::coded("finalized", FINALIZED);
-        refused(request, Refusal::Finalized, ToolFailure { error, retry_hint: None })
+        let failure = ToolFailure { error: overtaken(), retry_hint: None };
+        refused(request, Refusal::Finalized, failure)
     }));
+}
+
+/// The error of a call that had not begun as its run ended.
+pub(crate) fn overtaken() -> ToolError {
+    ToolError::coded("finalized", FINALIZED)
+}
+
+/// The error of a call that had begun as its run ended, and has no result. It was under way, or
+/// waited for something.
+pub(crate) fn unanswered(is_under_way: bool) -> ToolError {
+    let effect = if is_under_way { "; whether it took effect is not known" } else { "" };
+    ToolError::coded(INTERRUPTED, format!("{UNANSWERED}{effect}"))
 }
 
 /// Answers calls that the run's word that it is done has overtaken.
@@ -184,13 +200,16 @@ pub(super) fn host_line(level: LogLevel, message: String) -> Event {
     Event::Log { level, source: HOST.to_owned(), message, fields: Labels::new() }
 }
 
-pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
-    (dropped > 0).then(|| Event::Log {
-        level: LogLevel::Warn,
-        source: HOST.to_owned(),
-        message: format!("{dropped} events over the limit of the call were dropped"),
-        fields: Labels::new(),
-    })
+/// Lines of the host about what a call left behind that is not on record.
+pub(super) fn dropped_notes(end: &ScopeEnd) -> impl Iterator<Item = Event> + use<> {
+    let warn = |message| host_line(LogLevel::Warn, message);
+    let events = (end.dropped > 0)
+        .then(|| warn(format!("{} events over the limit of the call were dropped", end.dropped)));
+    let counts = end.dropped_refusals.iter().map(|(of, count)| format!("{count} of {of}"));
+    let counts = counts.collect::<Vec<_>>().join(", ");
+    let refusals = (!counts.is_empty())
+        .then(|| warn(format!("refusals over the limit of the call are not on record: {counts}")));
+    events.into_iter().chain(refusals)
 }
 
 /// The metrics of a step or a call that ended, if it has any.

@@ -23,7 +23,7 @@ use super::end::End;
 use super::hand_over;
 use super::missing;
 use super::queue::Queue;
-use super::results::{CYCLE, failure, json_text, result, result_with};
+use super::results::{CYCLE, INTERRUPTED, failure, json_text, result, result_with};
 use super::stop::{Halt, Next, Stop};
 use super::work::Call;
 use crate::agents::AgentTool;
@@ -212,7 +212,7 @@ impl<'a> Batch<'a> {
         if call.attempts == 0 {
             return OpenCall::Begin;
         }
-        let Some(tool) = tool else { return OpenCall::CutOff(failure("interrupted", CUT_OFF)) };
+        let Some(tool) = tool else { return OpenCall::CutOff(failure(INTERRUPTED, CUT_OFF)) };
         if call.idempotent {
             return OpenCall::Repeat(tool);
         }
@@ -227,7 +227,7 @@ impl<'a> Batch<'a> {
                 OpenCall::Ask(Box::new(confirmation(id, &call.request, until)))
             }
             (InterruptionPolicy::Fail, _) | (InterruptionPolicy::Ask, Some(_)) => {
-                OpenCall::CutOff(failure("interrupted", CUT_OFF))
+                OpenCall::CutOff(failure(INTERRUPTED, CUT_OFF))
             }
         }
     }

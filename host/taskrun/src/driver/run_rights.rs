@@ -39,6 +39,11 @@ impl RunRights {
         &self.rules
     }
 
+    /// True if the run goes on by itself.
+    pub(super) fn is_autonomous(&self) -> bool {
+        self.spec.autonomy.is_some()
+    }
+
     /// The run's own agent.
     pub(super) fn agent(&self) -> Arc<Agent> {
         Arc::clone(&self.agent)

@@ -30,7 +30,7 @@ use super::put_off;
 use super::random::StepRandom;
 use super::recorder::Recorder;
 use super::reports;
-use super::results::{dropped_note, host_line, metrics_event};
+use super::results::{dropped_notes, host_line, metrics_event};
 use super::said::{message, parents, sent_in_parts};
 use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
@@ -142,7 +142,7 @@ impl<'a> Step<'a> {
     async fn attempt(
         &mut self,
         finalize: Option<Termination>,
-        tape: Option<Tape>,
+        mut tape: Option<Tape>,
         tree: &TreeSnapshot,
     ) -> Result<StepEnd, Halt> {
         let turn = self.recorder.run().state.turns + 1;
@@ -154,6 +154,10 @@ impl<'a> Step<'a> {
             Ok(excerpt) => excerpt,
             Err(end) => return Ok(*end),
         };
+        if !excerpt.is_whole {
+            // A program before this one may have left out something else when the step began.
+            tape.iter_mut().for_each(Tape::change_rules);
+        }
         let live = Arc::clone(self.recorder.live());
         let planner = Arc::clone(&self.parts.code.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
@@ -223,7 +227,7 @@ impl<'a> Step<'a> {
     ) -> PlanInput {
         let turn = self.recorder.run().state.turns + 1;
         let reminders = self.recorder.work().conversation.reminders().due(turn);
-        let Excerpt { messages, first_new, outputs, turns: _ } = excerpt;
+        let Excerpt { messages, first_new, outputs, .. } = excerpt;
         let is_later = turn > 1 || finalize.is_some();
         let messages = match self.parts.code.planner.view() {
             ConversationView::New if is_later => Arc::new(messages[first_new..].to_vec()),
@@ -240,9 +244,9 @@ impl<'a> Step<'a> {
         }
         match scope.stop().cause()? {
             StopCause::RunTimeout => {
-                let exhausted = Outcome::Exhausted(TerminationReason::TimeBudget);
-                let over = self.recorder.round_over();
-                Some(over.filter(|_| !self.recorder.is_out_of_time()).unwrap_or(exhausted))
+                let reason = TerminationReason::TimeBudget;
+                let over = self.recorder.round_over().filter(|_| !self.recorder.is_out_of_time());
+                Some(over.unwrap_or(Outcome::Exhausted { reason, bound: None }))
             }
             StopCause::JournalFull => Some(Outcome::Failed(self.recorder.journal_limit())),
             StopCause::Canceled
@@ -282,11 +286,11 @@ impl<'a> Step<'a> {
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(parts.memory_access(run, None)),
                 results: work.conversation.results(),
-                conversation: Some(StepConversation::new(
-                    Arc::clone(&excerpt.messages),
-                    work.digests.clone(),
-                )),
-                turns: excerpt.turns.clone(),
+                conversation: Some(
+                    StepConversation::new(Arc::clone(&excerpt.messages), work.digests.clone())
+                        .with_task(excerpt.task),
+                ),
+                left_out: excerpt.left_out.clone(),
                 long_calls: work.long_calls.clone(),
                 push_backs: Some(PushBackRoom {
                     held: Arc::clone(&parts.env.held_models),
@@ -312,9 +316,11 @@ impl<'a> Step<'a> {
         answer: Result<Result<PlanResult, PlannerError>, CallAbort>,
         overtaken: Option<Outcome>,
     ) -> StepEnd {
+        self.recorder.shortage = end.shortages.ending(matches!(answer, Ok(Ok(_))));
         let asked = self.recorder.asked();
+        let notes = dropped_notes(&end);
         let mut pending = end.events;
-        pending.extend(dropped_note(end.dropped));
+        pending.extend(notes);
         let usage = end.usage;
         pending.extend(metrics_event(end.metrics));
         // Who is asked to stop may well do something else than before.

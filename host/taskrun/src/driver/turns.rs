@@ -180,7 +180,7 @@ impl Driver {
             let step = self.step().run(None, tape.take(), tree).await?;
             let end = match step.outcome {
                 Ok(plan) => self.follow(step.pending, plan).await?,
-                Err(Outcome::Exhausted(reason)) => {
+                Err(Outcome::Exhausted { reason, .. }) => {
                     return self.last_word().at(step.pending, reason).await;
                 }
                 // What it is done with does not hang on what it says then.

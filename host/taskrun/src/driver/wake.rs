@@ -24,12 +24,10 @@ pub(super) async fn tell_if_late(parts: &Parts, recorder: &mut Recorder) -> Resu
     let by = schedule::words(late);
     let mut text =
         format!("You are woken {by} late: it was to be at {}, and it is {now}.", wanted.at);
-    let passed = wanted.cron.as_ref().map_or(0, |cron| schedule::passed(cron, wanted.at, now));
-    if passed > 0 {
-        let times = if passed == 1 { "time" } else { "times" };
+    let cron = wanted.cron.as_ref();
+    if let Some(passed) = cron.and_then(|cron| schedule::passed(cron, wanted.at, now)) {
         text.push_str(&format!(
-            " {passed} further {times} of your pattern passed meanwhile; this is the only wake-up \
-             for all of them."
+            " {passed} of your pattern passed meanwhile; this is the only wake-up for all of them."
         ));
     }
     recorder.record(vec![Event::Injected { text, by: "host".to_owned() }]).await

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
@@ -153,7 +154,8 @@ impl ConsentRules<'_> {
                 if approved && !asked.are_about(digest) {
                     return Ok(self.ask(request, tool, asked.times));
                 }
-                decided(request, Decision { approved, by, for_run, consent: None })
+                let waited = (*answer == Answer::TimedOut).then_some(self.rules.timeout);
+                decided(request, Decision { approved, by, for_run, consent: None, waited })
             }
             PriorConsent::Nothing => Ok(self.ask(request, tool, 0)),
             // Where no rule wants it, what was decided about the function is of no account.
@@ -163,12 +165,12 @@ impl ConsentRules<'_> {
                 Ok(Consent::Given(None))
             }
             PriorConsent::Standing { approved, by } => {
-                let approved = *approved;
-                decided(request, Decision { approved, by, for_run: true, consent: None })
+                let (approved, for_run, consent, waited) = (*approved, true, None, None);
+                decided(request, Decision { approved, by, for_run, consent, waited })
             }
             PriorConsent::Lasting { number, approved, by } => {
-                let (approved, consent) = (*approved, Some(*number));
-                decided(request, Decision { approved, by, for_run: false, consent })
+                let (approved, for_run, consent, waited) = (*approved, false, Some(*number), None);
+                decided(request, Decision { approved, by, for_run, consent, waited })
             }
         }
     }
@@ -251,11 +253,13 @@ struct Decision<'a> {
     for_run: bool,
     /// The lasting consent that it is.
     consent: Option<u64>,
+    /// The time in which nobody answered, where it stands for that.
+    waited: Option<Duration>,
 }
 
 fn decided(
     request: &ToolRequest,
-    Decision { approved, by, for_run, consent }: Decision<'_>,
+    Decision { approved, by, for_run, consent, waited }: Decision<'_>,
 ) -> Result<Consent, Box<CallRefusal>> {
     let name = &request.name;
     let authorization = Event::ToolAuthorization {
@@ -269,7 +273,11 @@ fn decided(
     if approved {
         return Ok(Consent::Given(Some(authorization)));
     }
-    let error = ToolError::coded("denied", format!("denied: {name} was declined by {by}"));
+    let why = match waited {
+        Some(waited) => format!("denied: nobody consented to {name} within {waited:?}"),
+        None => format!("denied: {name} was declined by {by}"),
+    };
+    let error = ToolError::coded("denied", why);
     let failure = ToolFailure { error, retry_hint: None };
     let decision = Some(authorization);
     Err(Box::new(CallRefusal { decision, refusal: Refusal::Declined, failure }))

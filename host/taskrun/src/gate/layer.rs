@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use taskrun_journal::event::{Event, Refusal};
-use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
+use taskrun_journal::message::{AVAILABLE_TOOLS, RetryHint, RetryReason, ToolError};
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::ruling::ToolRuling;
 use taskrun_journal::tool::ToolFailure;
 
 use crate::agents::{AgentTool, AgentTools};
 use crate::ports::hook::Veto;
+
+/// Most functions that a refusal names where another one was called; an agent may have thousands.
+const NAMED_MAX: usize = 32;
 
 /// Calls of a turn whose arguments do not fit, by their ids.
 pub(crate) type ArgumentFailures = BTreeMap<String, ToolFailure>;
@@ -71,6 +74,14 @@ impl Layer {
         }
     }
 
+    /// True if it lets a function be called, whatever else is to be said of a call.
+    fn shows(&self, name: &str) -> bool {
+        match self {
+            Self::Engines(decided) => decided.iter().all(|one| one.leaves(name)),
+            Self::Hooks(_) | Self::Counts { .. } | Self::Arguments(_) => true,
+        }
+    }
+
     /// Counts a call that passed all layers.
     pub(super) fn count(&mut self) {
         match self {
@@ -83,13 +94,14 @@ impl Layer {
 }
 
 /// The first layer: the function that is called, among the tools of the agent as the runs above and
-/// the request leave them.
+/// the request leave them. Where there is none of the name, those are named that the others show.
 pub(super) fn tool<'a>(
     tools: &'a AgentTools,
+    others: &[Layer],
     request: &ToolRequest,
 ) -> Result<&'a AgentTool, Box<CallRefusal>> {
     let tool = tools.get(&request.name);
-    tool.ok_or_else(|| refused(Refusal::Unavailable, unavailable(tools, request)))
+    tool.ok_or_else(|| refused(Refusal::Unavailable, unavailable(tools, others, request)))
 }
 
 /// The id of a call, which each has when it is decided on.
@@ -124,13 +136,18 @@ fn vetoed(request: &ToolRequest, veto: &Veto) -> Box<CallRefusal> {
     refused
 }
 
-fn unavailable(tools: &AgentTools, request: &ToolRequest) -> ToolFailure {
+fn unavailable(tools: &AgentTools, others: &[Layer], request: &ToolRequest) -> ToolFailure {
     let mut hint = RetryHint::new(RetryReason::ToolUnavailable, &request.name);
     hint.prior_input = Some(request.payload.clone());
-    let known: Vec<_> = tools.specs().iter().map(|spec| spec.name.as_str()).collect();
-    hint.message = Some(match known.as_slice() {
-        [] => "this agent has no tools".to_owned(),
-        some => format!("available are: {}", some.join(", ")),
+    let names = tools.specs().iter().map(|spec| spec.name.as_str());
+    let is_own = |name: &str| tools.get(name).is_some_and(|tool| tool.is_own);
+    let left = |name: &&str| is_own(name) || others.iter().all(|layer| layer.shows(name));
+    let known: Vec<_> = names.filter(left).collect();
+    let (some, more) = known.split_at(known.len().min(NAMED_MAX));
+    hint.message = Some(match (some, more.len()) {
+        ([], _) => "no tool is available".to_owned(),
+        (some, 0) => format!("{AVAILABLE_TOOLS}{}", some.join(", ")),
+        (some, more) => format!("{AVAILABLE_TOOLS}{}, and {more} more", some.join(", ")),
     });
     let text = format!("tool not available: {}", request.name);
     let error = ToolError::coded("tool-unavailable", text);

@@ -106,7 +106,7 @@ impl<'a> Gate<'a> {
                 layer.pass(request).is_ok()
             }
         };
-        layer::tool(self.tools, request).is_ok() && self.layers.iter().all(passes)
+        layer::tool(self.tools, &self.layers, request).is_ok() && self.layers.iter().all(passes)
     }
 
     /// Rules on a call. One that passes all layers before consent is counted, unless it was when a
@@ -124,7 +124,7 @@ impl<'a> Gate<'a> {
         request: &ToolRequest,
         (rules, prior): (&ConsentRules<'_>, &PriorConsent),
     ) -> Result<Admission<'a>, Box<CallRefusal>> {
-        let tool = layer::tool(self.tools, request)?;
+        let tool = layer::tool(self.tools, &self.layers, request)?;
         if tool.is_own {
             // Whatever is taken from a run, it may say that it is done.
             let vetoes = self.layers.iter().filter(|layer| matches!(layer, Layer::Hooks(_)));

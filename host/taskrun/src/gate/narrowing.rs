@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_journal::narrowing::Ancestor;
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{Budget, CallTimeouts, NarrowingBounds, Pattern, ToolFilter};
@@ -18,7 +18,8 @@ use crate::gate::rights::{ask_rules, tool_filters, tools_of_others};
 /// The agents of the runs above a run, the root's first; `None` for one that is not known here.
 pub(crate) type Above = [Option<Arc<Agent>>];
 
-/// Checks what a request takes away against what its agent has, under all that stands above it.
+/// Checks what a request takes away against what its agent has, under all that stands above it. Of
+/// a request for a run that continues another one `continued` is what that one's took away.
 ///
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong.
@@ -26,6 +27,7 @@ pub(crate) fn check(
     spec: &RunSpec,
     agent: &Agent,
     functions: &[ToolSpec],
+    continued: Option<&Narrowing>,
 ) -> Result<(), ControllerError> {
     let ancestors: Vec<_> =
         spec.ancestors.iter().map(|ancestor| ToolFilter::of(&ancestor.narrow)).collect();
@@ -39,6 +41,7 @@ pub(crate) fn check(
         budget: &budget_of(agent, &spec.ancestors),
         limits: &agent.limits,
         functions: &left,
+        accepted_denials: continued.map(|narrow| narrow.deny.as_slice()).unwrap_or_default(),
     };
     Ok(bounds.check(&spec.narrow)?)
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::RunSpec;
 use taskrun_policy::{
-    AgentRules, AskRules, CallRules, Chain, DeclaredNames, HostFunction, ToolFilter, parse_denial,
+    AgentRules, AskRules, CallRules, Chain, DeclaredNames, HostFunction, ToolFilter,
+    parse_accepted_denial,
 };
 
 /// The rules of one agent, as they bind its runs and all runs beneath those.
@@ -115,7 +116,6 @@ fn push_request(chain: &mut Chain, of: &str, agent: &AgentRights<'_>, narrow: &N
     if narrow.deny.is_empty() {
         return;
     }
-    let declared = agent.declared();
-    let rules = narrow.deny.iter().map(|text| parse_denial(text, declared)).collect();
+    let rules = narrow.deny.iter().map(|text| parse_accepted_denial(text)).collect();
     chain.push_request(of.to_owned(), &agent.rules.workspace, rules);
 }

@@ -389,3 +389,25 @@ fn a_person_sees_the_arguments_or_both_ends_of_long_ones() {
     let umlauts = "\u{e4}".repeat(151);
     assert!(question(&umlauts).contains(&format!(" ... {} (302", "\u{e4}".repeat(30))));
 }
+
+#[test]
+fn a_call_of_a_tool_that_there_is_not_is_told_of_those_that_the_engines_leave() {
+    let none = asking(&[]);
+    let told = |tools: &AgentTools, decided: Vec<ToolRuling>| {
+        let mut gate = Gate::new(tools, (None, None), decided, ArgumentFailures::new());
+        let consent = (&rules(&none), &PriorConsent::Nothing);
+        let Admission::Refuse(refused) = gate.admit(&request("x/f", "1"), consent) else {
+            panic!("there is no such tool")
+        };
+        refused.failure.retry_hint.and_then(|hint| hint.message).expect("it is told")
+    };
+    let two = tools(&["t", "u"]);
+    assert_eq!(told(&two, Vec::new()), "available are: t/f, u/f");
+    assert_eq!(told(&two, vec![leaving(&["t/f", "u/f"]), leaving(&["u/f"])]), "available are: u/f");
+    let disabled = ToolRuling { disable_tools: true, ..ToolRuling::everything(Phase::Plan) };
+    assert_eq!(told(&two, vec![disabled]), "no tool is available");
+    let many: Vec<String> = (0..40).map(|number| format!("t{number}/f")).collect();
+    let told = told(&functions_of(&many), Vec::new());
+    assert!(told.ends_with(", and 8 more"), "{told}");
+    assert_eq!(told.matches("/f").count(), 32, "{told}");
+}

@@ -23,7 +23,7 @@ use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
-use taskrun_policy::{AGENTS, Capability, HostFunction, Use};
+use taskrun_policy::{AGENTS, Capability, Denial, HostFunction, Use};
 
 pub(crate) use self::agents::accepted_schema;
 pub(crate) use self::own::{ANY_ARGUMENTS, OwnTools, is_taken, read_schema};
@@ -136,7 +136,10 @@ impl Tool for HostTools {
 impl HostCall<'_> {
     async fn answer(&self) -> Answered {
         let function = match self.callable {
-            Callable::Agent(_) => return self.call_agent().await,
+            Callable::Agent(_) => {
+                self.check_denial(Operation::Spawn)?;
+                return self.call_agent().await;
+            }
             Callable::Function(function) => function,
         };
         if let Some(operation) = function.operation() {
@@ -171,17 +174,27 @@ impl HostCall<'_> {
 
     /// Asks the rules of the run about an operation; records a refusal.
     fn allow(&self, operation: Operation) -> Result<(), Refusal> {
-        let used = Use::Operation(operation);
-        self.scope.rules().decide(&used).map_err(|denied| {
-            self.scope.record(Event::PolicyDecision {
-                capability: Capability::Controller.to_string(),
-                subject: operation.to_string(),
-                rule: denied.rule,
-                told: None,
-                decided: None,
-            });
-            self.failed("denied", denied.for_guest)
-        })
+        let decided = self.scope.rules().decide(&Use::Operation(operation));
+        decided.map_err(|denied| self.denied(operation, denied))
+    }
+
+    /// The same of an operation that the list of tools allows: no rule has to, none may deny it.
+    fn check_denial(&self, operation: Operation) -> Result<(), Refusal> {
+        match self.scope.rules().stated_denial(&Use::Operation(operation)) {
+            None => Ok(()),
+            Some(denied) => Err(self.denied(operation, denied)),
+        }
+    }
+
+    fn denied(&self, operation: Operation, denied: Denial) -> Refusal {
+        self.scope.record(Event::PolicyDecision {
+            capability: Capability::Controller.to_string(),
+            subject: operation.to_string(),
+            rule: denied.rule,
+            told: None,
+            decided: None,
+        });
+        self.failed("denied", denied.for_guest)
     }
 
     /// Asks the controller.

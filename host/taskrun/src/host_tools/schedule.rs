@@ -16,6 +16,8 @@ use crate::ports::tool::ToolReply;
 const ZONE_DEFAULT: &str = "UTC";
 /// Most bytes of a pattern, or of the name of a zone.
 const PATTERN_BYTES_MAX: usize = 256;
+/// Most times of a pattern that are counted: in a year there are half a million minutes.
+const COUNTED_MAX: usize = 1_000;
 
 pub(super) const SCHEDULE: &str = "Says when your next round begins, instead of at once. Give exactly one of wake_at, wake_in_sec \
      and cron, then answer. Of several calls in a round the last one counts.";
@@ -108,12 +110,21 @@ fn cron(pattern: &str, zone: &str) -> Result<BeatTimes, String> {
     }
 }
 
-/// The number of times of a pattern after one moment and not after another; counted up to a bound.
-pub(crate) fn passed([pattern, zone]: &[String; 2], after: Timestamp, until: Timestamp) -> usize {
-    const COUNTED_MAX: usize = 1_000;
-    let Ok(times) = cron(pattern, zone) else { return 0 };
+/// The number of times of a pattern after one moment and not after another, in words such as
+/// `3 further times`; `None` without any.
+pub(crate) fn passed(
+    [pattern, zone]: &[String; 2],
+    after: Timestamp,
+    until: Timestamp,
+) -> Option<String> {
+    let times = cron(pattern, zone).ok()?;
     let next = |at: &Timestamp| times.next_after(*at).filter(|at| *at <= until);
-    std::iter::successors(next(&after), next).take(COUNTED_MAX).count()
+    match std::iter::successors(next(&after), next).take(COUNTED_MAX + 1).count() {
+        0 => None,
+        1 => Some("1 further time".to_owned()),
+        count if count > COUNTED_MAX => Some(format!("more than {COUNTED_MAX} further times")),
+        count => Some(format!("{count} further times")),
+    }
 }
 
 /// A time in words: `5 min`, `3 h 5 min`, `2 d 1 h`.
@@ -205,7 +216,12 @@ mod tests {
     fn times_of_a_pattern_that_have_passed_are_counted() {
         let hourly = ["0 * * * *".to_owned(), "UTC".to_owned()];
         let hours = |n: u64| NOW.plus(Duration::from_secs(n * 3_600));
-        assert_eq!(passed(&hourly, hours(1), hours(4)), 3);
-        assert_eq!(passed(&hourly, hours(1), hours(1)), 0);
+        let passed = |until: u64| passed(&hourly, hours(1), hours(until));
+        assert_eq!(passed(1), None);
+        assert_eq!(passed(2).as_deref(), Some("1 further time"));
+        assert_eq!(passed(4).as_deref(), Some("3 further times"));
+        assert_eq!(passed(1_001).as_deref(), Some("1000 further times"));
+        assert_eq!(passed(1_002).as_deref(), Some("more than 1000 further times"));
+        assert_eq!(passed(40_000).as_deref(), Some("more than 1000 further times"));
     }
 }

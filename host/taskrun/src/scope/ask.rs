@@ -42,6 +42,9 @@ pub trait Question: Send + Sync {
     /// [`Self::Error`] if this call may not ask it.
     fn admit(&mut self, scope: &CallScope) -> Result<Self::Source, Self::Error>;
 
+    /// The name in the policy of the model that is asked; `None` where another one is asked.
+    fn model_of(source: &Self::Source) -> Option<&str>;
+
     /// Takes note that the question is asked, whether its answer is on the tape or not. The digest
     /// is the same for every program.
     fn begin(&mut self, scope: &CallScope, digest: &str);
@@ -106,13 +109,17 @@ pub(super) struct QuestionKey {
     pub(super) call: u32,
     /// Its name in the journal.
     name: String,
+    /// The model that is asked, by its name in the policy.
+    model: Option<String>,
 }
 
 impl QuestionKey {
     /// The event that records an answer to it.
     pub(super) fn answered(&self, answer: HostAnswer) -> Event {
         let (call, request) = (self.call, self.name.clone());
-        Event::HostAnswered { call, request, answer: Box::new(answer) }
+        // An answer says itself who gave it.
+        let model = self.model.clone().filter(|_| answer.model_error().is_some());
+        Event::HostAnswered { call, request, model, answer: Box::new(answer) }
     }
 }
 
@@ -128,7 +135,8 @@ impl CallScope {
     /// may have taken effect.
     pub async fn ask<Q: Question>(&self, mut question: Q) -> Result<Q::Answer, Q::Error> {
         let source = question.admit(self)?;
-        let (key, recorded) = self.number(&mut question).await?;
+        let model = Q::model_of(&source).map(str::to_owned);
+        let (key, recorded) = self.number(&mut question, model).await?;
         let (answer, origin) = match recorded {
             Some(answer) => (answer, Origin::Tape),
             None => {
@@ -152,6 +160,7 @@ impl CallScope {
     pub(super) async fn number<Q: Question>(
         &self,
         question: &mut Q,
+        model: Option<String>,
     ) -> Result<(QuestionKey, Option<HostAnswer>), StopNotice> {
         let digest = question.digest(self).await;
         question.begin(self, &digest);
@@ -164,7 +173,8 @@ impl CallScope {
         if self.wants_question((call, false)) {
             self.note_question((call, false), Q::KIND, &question.asked());
         }
-        let key = QuestionKey { call, name: name_in(self.parts.services.format, &digest) };
+        let name = name_in(self.parts.services.format, &digest);
+        let key = QuestionKey { call, name, model };
         match found {
             Lookup::Answer(answer) => Ok((key, Some(*answer))),
             Lookup::Moved(answer) => {

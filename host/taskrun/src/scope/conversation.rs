@@ -14,13 +14,28 @@ use super::question_digests::QuestionDigests;
 pub struct StepConversation {
     messages: Arc<Vec<Message>>,
     digests: QuestionDigests,
+    /// The place of the task, where that is known.
+    task: Option<usize>,
 }
 
 impl StepConversation {
     /// These messages, with the digests of what the run asked about them so far.
     #[must_use]
     pub fn new(messages: Arc<Vec<Message>>, digests: QuestionDigests) -> Self {
-        Self { messages, digests }
+        Self { messages, digests, task: None }
+    }
+
+    /// The same, whose message at this place is the task.
+    #[must_use]
+    pub fn with_task(self, place: usize) -> Self {
+        Self { task: Some(place), ..self }
+    }
+
+    /// The place of the task among the messages of a question; the last one, where it stands there more
+    /// than once.
+    fn task_in(&self, asked: &[Message]) -> Option<usize> {
+        let task = self.messages.get(self.task?)?;
+        asked.iter().rposition(|message| message == task)
     }
 
     /// Bytes of its messages.
@@ -41,6 +56,11 @@ impl CallScope {
     #[must_use]
     pub fn conversation_bytes(&self) -> usize {
         self.parts.services.conversation.as_ref().map_or(0, StepConversation::bytes)
+    }
+
+    /// The place of the step's task among the messages of a question, if it has it.
+    pub(super) fn task_in(&self, asked: &[Message]) -> Option<usize> {
+        self.parts.services.conversation.as_ref()?.task_in(asked)
     }
 
     /// The question about the conversation that the step is shown: that stands before the question's

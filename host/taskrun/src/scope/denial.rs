@@ -1,5 +1,7 @@
 //! The decisions of rules about the doings of a call, and their refusals, which stand.
 
+use std::collections::BTreeMap;
+
 use taskrun_journal::event::Event;
 use taskrun_journal::text::cut;
 use taskrun_policy::{Capability, Denial, Use};
@@ -8,8 +10,44 @@ use super::CallScope;
 
 /// Most bytes of the subject of a refusal in the journal; a guest chooses it.
 const SUBJECT_BYTES_MAX: usize = 1_024;
+/// Most refusals of a call in the journal, and most bytes of them: enough to see what it was after.
+/// Whatever else a guest has written down takes nothing of that.
+const REFUSALS_MAX: u32 = 1_000;
+const REFUSAL_BYTES_MAX: u64 = 1 << 20;
 /// The subject of a refusal of the model that an agent asks without naming one.
 const OWN_MODEL: &str = "(the agent's own)";
+
+/// The refusals of a call, counted apart from what the guest has written down.
+#[derive(Default)]
+pub(super) struct Refusals {
+    recorded: u32,
+    bytes: u64,
+    /// Those over the bounds, by their capability.
+    dropped: BTreeMap<String, u32>,
+}
+
+impl Refusals {
+    /// True if one of so many bytes has room.
+    pub(super) fn admit(&mut self, size: u64) -> bool {
+        let bytes = self.bytes.saturating_add(size);
+        let has_room = self.recorded < REFUSALS_MAX && bytes <= REFUSAL_BYTES_MAX;
+        if has_room {
+            (self.recorded, self.bytes) = (self.recorded + 1, bytes);
+        }
+        has_room
+    }
+
+    /// Counts one that is not put on record.
+    pub(super) fn count_dropped(&mut self, capability: &str) {
+        let dropped = self.dropped.entry(capability.to_owned()).or_default();
+        *dropped = dropped.saturating_add(1);
+    }
+
+    /// The counts of those that are not on record, which are taken out.
+    pub(super) fn take_dropped(&mut self) -> BTreeMap<String, u32> {
+        std::mem::take(&mut self.dropped)
+    }
+}
 
 impl CallScope {
     /// Decides about a use by the rules as they are now. What a step was refused when it ran before
@@ -38,13 +76,22 @@ impl CallScope {
         self.decide_about(&Use::Model(name), OWN_MODEL)
     }
 
+    /// The refusal of every model, to an agent that has none of its own and names none.
+    pub(super) fn denial_of_models(&self) -> Option<Denial> {
+        let denied = self.rules().denial_of_all(Capability::Model);
+        denied.or_else(|| self.refused_before(Capability::Model, OWN_MODEL))
+    }
+
     fn decide_about(&self, used: &Use<'_>, subject: &str) -> Result<(), Denial> {
         self.rules().decide(used)?;
-        let (capability, subject) =
-            (used.capability().to_string(), cut(subject, SUBJECT_BYTES_MAX));
+        let subject = cut(subject, SUBJECT_BYTES_MAX);
+        self.refused_before(used.capability(), subject).map_or(Ok(()), Err)
+    }
+
+    /// The refusal that the step was told here when it ran before, under other rules.
+    fn refused_before(&self, capability: Capability, subject: &str) -> Option<Denial> {
         let open = self.open();
-        let refused = open.tape.as_ref().and_then(|tape| tape.refusal(&capability, subject));
-        refused.map_or(Ok(()), Err)
+        open.tape.as_ref().and_then(|tape| tape.refusal(&capability.to_string(), subject))
     }
 
     /// Records that a rule refused something.

@@ -54,6 +54,10 @@ impl Question for FactByKey {
         Ok(access)
     }
 
+    fn model_of(_source: &MemoryAccess) -> Option<&str> {
+        None
+    }
+
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
 
     async fn put(self, _scope: &CallScope, access: MemoryAccess, _call: u32) -> HostAnswer {
@@ -92,6 +96,10 @@ impl Question for FactSearch {
         self.query.truncate(bounded);
         scope.has_memory_left()?;
         Ok(access)
+    }
+
+    fn model_of(_source: &MemoryAccess) -> Option<&str> {
+        None
     }
 
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}

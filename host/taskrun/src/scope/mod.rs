@@ -38,6 +38,7 @@ pub mod runs;
 mod second_question;
 mod sent;
 mod services;
+mod shortage;
 mod state;
 mod stop;
 mod stream;
@@ -85,14 +86,17 @@ pub use self::rules::CurrentRules;
 pub use self::run_questions::RunsQuestion;
 pub use self::sent::SentText;
 pub use self::services::Services;
+pub use self::shortage::{Shortage, Shortages};
 pub use self::stop::{Interrupt, StopSignal};
 pub use self::stream::AnswerStream;
 pub use self::tape::Tape;
 pub(crate) use self::tape::{END, HOST};
 pub use self::times::RANDOM_BYTES_MAX;
 
+use self::denial::Refusals;
 use self::model_time::ModelTime;
 use self::outside::Outside;
+use self::parts::AnswerBound;
 use self::replayed::Replayed;
 use self::rules::KnownRules;
 use self::state::{Notes, RunState};
@@ -115,6 +119,7 @@ struct Open {
     events: Vec<Event>,
     recorded: u32,
     bytes: u64,
+    refusals: Refusals,
     usage: Option<Usage>,
     model: Option<String>,
     answer: Option<Message>,
@@ -131,6 +136,10 @@ struct Open {
     out_of_patience: bool,
     /// A question to a model was refused, as nothing of the budget is left for it.
     out_of_budget: bool,
+    /// The bound of the answer to the last question to a model, and the tokens that were written
+    /// before it.
+    bound: Option<(AnswerBound, u64)>,
+    shortages: Shortages,
     /// Questions asked so far.
     questions: u32,
     /// The number of equal requests for a run, by their digest.
@@ -284,6 +293,7 @@ impl CallScope {
             // too.
             events: open.take_events(),
             dropped: self.dropped.swap(0, Ordering::Relaxed),
+            dropped_refusals: open.refusals.take_dropped(),
             usage: open.usage.take(),
             metrics: std::mem::take(&mut open.metrics),
             model: open.model.take(),
@@ -294,6 +304,7 @@ impl CallScope {
             reminder_changes: open.notes.take_changes(),
             out_of_patience: open.out_of_patience,
             out_of_budget: open.out_of_budget,
+            shortages: open.shortages,
             divergence: open
                 .divergence
                 .take()
@@ -309,6 +320,8 @@ pub struct ScopeEnd {
     pub events: Vec<Event>,
     /// Events that met the bound and were dropped.
     pub dropped: u32,
+    /// Refusals that met theirs, by their capability.
+    pub dropped_refusals: BTreeMap<String, u32>,
     /// Tokens consumed, if any were reported.
     pub usage: Option<Usage>,
     /// The values that were counted and measured.
@@ -330,6 +343,8 @@ pub struct ScopeEnd {
     pub out_of_patience: bool,
     /// A question to a model was refused, as nothing of the budget is left for it.
     pub out_of_budget: bool,
+    /// The limits of which too little was left for questions to models.
+    pub shortages: Shortages,
     /// The thing that is on the tape, and the one that the call did instead.
     pub divergence: Option<(String, String)>,
 }

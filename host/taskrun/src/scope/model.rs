@@ -78,9 +78,13 @@ impl Models {
         wanted: Option<&str>,
         scope: &CallScope,
     ) -> Result<ChosenModel, ModelError> {
-        let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
-            ModelError::UnknownModel("(this agent has no model of its own)".into())
-        })?;
+        let Some(name) = wanted.or(self.default.as_deref()) else {
+            let unknown = "(this agent has no model of its own)";
+            return Err(match scope.denial_of_models() {
+                Some(denied) => ModelError::Denied(denied.for_guest),
+                None => ModelError::UnknownModel(unknown.to_owned()),
+            });
+        };
         let decided = match wanted {
             Some(name) => scope.decide(&Use::Model(name)),
             None => scope.decide_own_model(name),

@@ -3,18 +3,19 @@
 use futures::StreamExt;
 use serde::Serialize;
 use taskrun_journal::completion::{
-    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError, ToolChoice,
+    Chunk, Completion, CompletionBuilder, CompletionRequest, CompletionStop, ModelError, ToolChoice,
 };
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
-use taskrun_journal::message::{Message, Usage};
+use taskrun_journal::message::Usage;
 use taskrun_journal::money::Price;
-use taskrun_journal::tool::ToolSpec;
 
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
 use super::model::{ChosenModel, ModelStream};
+use super::parts::AnswerBound;
 use super::second_question::Cause;
-use super::unfinished::BilledStream;
+use super::shortage::Shortage;
+use super::unfinished::{BilledStream, estimated_tokens};
 
 /// A question as its digest is made of it.
 #[derive(Serialize)]
@@ -45,6 +46,7 @@ impl Question for CompletionRequest {
             stop_sequences,
             response_schema,
             media: _,
+            tokens_left: _,
         } = self;
         let plain = (model, messages, max_tokens, temperature, stop_sequences, response_schema);
         // One without a choice has the digest that it always had.
@@ -66,7 +68,13 @@ impl Question for CompletionRequest {
         models.choose(self.model.as_deref(), scope)
     }
 
-    fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
+    fn model_of(source: &ChosenModel) -> Option<&str> {
+        Some(&source.name)
+    }
+
+    fn begin(&mut self, scope: &CallScope, _digest: &str) {
+        scope.note_bound(self);
+    }
 
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
         let _waits = scope.waits_for_model();
@@ -136,10 +144,12 @@ impl CallScope {
         // so these refusals are on the tape too.
         let model = chosen.model.as_ref();
         let model = model.ok_or_else(|| ModelError::UnknownModel(chosen.name.clone()))?;
-        if let Some(missing) = self.parts.remaining.missing(self.used()) {
-            return Err(ModelError::Budget(missing.to_owned()));
-        }
-        let price = chosen.price;
+        // An estimate that is too large would end the run with its budget unspent; what is given up
+        // of the answer is billed with all that went.
+        let (price, billed) = (chosen.price, request.bytes());
+        let tokens = estimated_tokens(request.least_bytes());
+        let bound = self.parts.remaining.answer_bound(self.used(), tokens, price);
+        let bound = bound.map_err(ModelError::Budget)?;
         if price.is_none() && self.parts.remaining.states_cost {
             // The answer would cost nothing that counts, and so would the next.
             return Err(ModelError::Budget(format!(
@@ -147,10 +157,12 @@ impl CallScope {
                 chosen.name
             )));
         }
-        let request = self.with_media(request).await?;
+        let mut request = self.with_media(request).await?;
+        // Below what is on record of the question: another budget makes no other question of it.
+        request.tokens_left = bound.map(|bound| u32::try_from(bound.tokens).unwrap_or(u32::MAX));
         self.wait_begins(call);
         self.await_turn(&chosen, call).await?;
-        let mut bill = self.unfinished.bill(question_bytes(&request), price);
+        let mut bill = self.unfinished.bill(billed, price);
         match model.stream(request).await {
             Ok(stream) => Ok(BilledStream { stream: priced(stream, price), bill }.boxed()),
             Err(error) => {
@@ -206,10 +218,36 @@ impl CallScope {
     /// Takes note of an error that a guest is given, where that is the word that nothing of the budget
     /// is left.
     pub(super) fn noted(&self, error: ModelError) -> ModelError {
-        if matches!(error, ModelError::Budget(_)) {
-            self.open().out_of_budget = true;
+        if let ModelError::Budget(why) = &error {
+            let mut open = self.open();
+            open.out_of_budget = true;
+            open.shortages.refused(Shortage::of_refusal(why));
         }
         error
+    }
+
+    /// Takes note of the bound that the budget is for the answer to a question, be that given just
+    /// now or on the tape.
+    fn note_bound(&self, request: &CompletionRequest) {
+        let Some(models) = &self.parts.models else { return };
+        let name = request.model.as_deref().or(models.default.as_deref());
+        let price = name.and_then(|name| models.prices.get(name)).copied();
+        let tokens = estimated_tokens(request.least_bytes());
+        let bound = self.parts.remaining.answer_bound(self.used(), tokens, price).ok().flatten();
+        let mut open = self.open();
+        let written = open.usage.unwrap_or_default().completion_tokens;
+        open.bound = bound.map(|bound| (bound, written));
+    }
+
+    /// Takes note of how an answer ended: at the bound that the budget is for it, or otherwise.
+    fn note_stop(&self, stop: &CompletionStop) {
+        let mut open = self.open();
+        let written = open.usage.unwrap_or_default().completion_tokens;
+        let is_met = |(bound, before): &(AnswerBound, u64)| {
+            *stop == CompletionStop::MaxTokens && written.saturating_sub(*before) >= bound.tokens
+        };
+        let cut_off = open.bound.filter(is_met).map(|(bound, _)| bound.shortage);
+        open.shortages.answered(cut_off);
     }
 
     /// Takes note that the step waits for a model. It goes into the journal with whatever is
@@ -243,7 +281,10 @@ impl CallScope {
     pub(super) fn account(&self, chunk: &Chunk) {
         match chunk {
             Chunk::Usage(usage) => self.spend(*usage),
-            Chunk::Stop { model, .. } => self.open().model = Some(model.clone()),
+            Chunk::Stop { reason, model } => {
+                self.open().model = Some(model.clone());
+                self.note_stop(reason);
+            }
             Chunk::Text(_)
             | Chunk::Thinking(_)
             | Chunk::ToolCallDelta { .. }
@@ -253,6 +294,7 @@ impl CallScope {
 
     fn account_whole(&self, completion: &Completion) {
         self.spend(completion.usage);
+        self.note_stop(&completion.stop);
         let mut open = self.open();
         open.model = Some(completion.model.clone());
         open.answer = Some(completion.message.clone());
@@ -290,11 +332,4 @@ fn total(spent: &[Chunk]) -> Usage {
 
 fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {
     batches.iter().flatten().all(|chunk| matches!(chunk, Chunk::Usage(_)))
-}
-
-/// Bytes of what a model is to read.
-fn question_bytes(request: &CompletionRequest) -> usize {
-    let tool = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.input_schema.len();
-    request.messages.iter().map(Message::bytes).sum::<usize>()
-        + request.tools.iter().map(tool).sum::<usize>()
 }

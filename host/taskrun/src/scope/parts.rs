@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(doc)]
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{Labels, Usage};
+use taskrun_journal::money::Price;
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::ToolSpec;
 use tokio::sync::Notify;
@@ -16,6 +17,7 @@ use super::model::Models;
 use super::rules::CurrentRules;
 use super::runs::RunsAccess;
 use super::services::Services;
+use super::shortage::{NO_MONEY, NO_TOKENS, Shortage};
 use super::stop::StopSignal;
 use super::tape::Tape;
 
@@ -85,7 +87,50 @@ pub struct Remaining {
     pub states_cost: bool,
 }
 
+/// The most that an answer may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AnswerBound {
+    /// Tokens.
+    pub(super) tokens: u64,
+    /// The limit that leaves no more.
+    pub(super) shortage: Shortage,
+}
+
 impl Remaining {
+    /// The most that the answer to a question of about so many tokens may have, after so much was
+    /// used; `None` is not bounded.
+    ///
+    /// # Errors
+    /// The thing that is missing for an answer of one token.
+    pub(super) fn answer_bound(
+        &self,
+        used: Usage,
+        question: u64,
+        price: Option<Price>,
+    ) -> Result<Option<AnswerBound>, String> {
+        if let Some(missing) = self.missing(used) {
+            return Err(missing.to_owned());
+        }
+        let written =
+            self.completion_tokens.map(|left| left.saturating_sub(used.completion_tokens));
+        let both = self.tokens.map(|left| left.saturating_sub(used.total_tokens));
+        let both = both.map(|left| left.saturating_sub(question));
+        let cost = self.cost_microusd.map(|left| left.saturating_sub(used.cost_microusd));
+        let paid = price.zip(cost).and_then(|(price, cost)| price.affords(cost, question));
+        let bounds =
+            [(written, Shortage::WRITTEN), (both, Shortage::TOKENS), (paid, Shortage::MONEY)];
+        let bounds = bounds
+            .into_iter()
+            .filter_map(|(tokens, shortage)| tokens.map(|tokens| AnswerBound { tokens, shortage }));
+        match bounds.min_by_key(|bound| bound.tokens) {
+            Some(AnswerBound { tokens: 0, shortage }) => {
+                let missing = shortage.words();
+                Err(format!("{missing} for an answer to a question of about {question} tokens"))
+            }
+            bound => Ok(bound),
+        }
+    }
+
     /// The thing that is missing for one more question to a model, after so much was used.
     pub(super) fn missing(&self, used: Usage) -> Option<&'static str> {
         let spent = [
@@ -94,10 +139,10 @@ impl Remaining {
             (self.tokens, used.total_tokens),
         ];
         if spent.iter().any(|(left, used)| left.is_some_and(|left| *used >= left)) {
-            return Some("no tokens are left");
+            return Some(NO_TOKENS);
         }
         let no_money = self.cost_microusd.is_some_and(|cost| used.cost_microusd >= cost);
-        no_money.then_some("no money is left")
+        no_money.then_some(NO_MONEY)
     }
 }
 

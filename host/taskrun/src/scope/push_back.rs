@@ -30,6 +30,8 @@ pub(crate) struct PushBack {
     pub wait: Duration,
     /// Why it may not before, in words.
     pub reason: String,
+    /// The provider's words about it, which are for operators.
+    pub said: Option<String>,
 }
 
 /// The models that are not to be asked, by the tenants whose runs asked them too often. They are
@@ -46,6 +48,7 @@ pub(crate) struct HeldModels {
 struct HeldModel {
     until: Duration,
     reason: String,
+    said: Option<String>,
 }
 
 impl fmt::Debug for HeldModels {
@@ -63,10 +66,11 @@ impl HeldModels {
     /// Keeps the runs of a tenant from asking a model before its time.
     fn hold(&self, tenant: &str, back: PushBack) {
         let now = self.clock.monotonic();
-        let held = HeldModel { until: now.saturating_add(back.wait), reason: back.reason };
+        let PushBack { model, wait, reason, said } = back;
+        let held = HeldModel { until: now.saturating_add(wait), reason, said };
         let mut all = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, held| held.until > now);
-        let key = (tenant.to_owned(), back.model);
+        let key = (tenant.to_owned(), model);
         if all.get(&key).is_some_and(|known| known.until >= held.until) {
             return;
         }
@@ -83,7 +87,12 @@ impl HeldModels {
         let all = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let held = all.get(&(tenant.to_owned(), model.to_owned()))?;
         let wait = held.until.saturating_sub(self.clock.monotonic());
-        let back = || PushBack { model: model.to_owned(), wait, reason: held.reason.clone() };
+        let back = || PushBack {
+            model: model.to_owned(),
+            wait,
+            reason: held.reason.clone(),
+            said: held.said.clone(),
+        };
         (!wait.is_zero()).then(back)
     }
 }
@@ -114,8 +123,9 @@ impl CallScope {
         while let Some(held) = room.held.held(tenant, &model.name) {
             let left = held.wait;
             if left > WAIT_IN_PLACE_MAX {
+                let said = held.said.clone();
                 self.put_off(room, model, held, call).await;
-                return Err(ModelError::RateLimited { retry_after_ms: Some(millis(left)) });
+                return Err(ModelError::RateLimited { retry_after_ms: Some(millis(left)), said });
             }
             self.parts.clock.sleep(left).await;
         }
@@ -127,7 +137,8 @@ impl CallScope {
     pub(super) async fn heed(&self, model: &ChosenModel, error: &ModelError, call: u32) {
         let Some(room) = &self.parts.services.push_backs else { return };
         let Some(wait) = asked_wait(error) else { return };
-        let back = PushBack { model: model.name.clone(), wait, reason: error.to_string() };
+        let said = error.said().map(str::to_owned);
+        let back = PushBack { model: model.name.clone(), wait, reason: error.to_string(), said };
         // A provider that asks for a year does not get it from runs that come later.
         let held = PushBack { wait: wait.min(model.patience), ..back.clone() };
         room.held.hold(&self.parts.context.tenant, held);
@@ -164,13 +175,15 @@ impl CallScope {
 /// The wait that a provider asks for.
 fn asked_wait(error: &ModelError) -> Option<Duration> {
     match error {
-        ModelError::RateLimited { retry_after_ms } | ModelError::Overloaded { retry_after_ms } => {
+        ModelError::RateLimited { retry_after_ms, said: _ }
+        | ModelError::Overloaded { retry_after_ms, said: _ } => {
             retry_after_ms.map(Duration::from_millis)
         }
         ModelError::Denied(_)
         | ModelError::UnknownModel(_)
         | ModelError::Unavailable(_)
         | ModelError::Unauthorized(_)
+        | ModelError::NoQuota(_)
         | ModelError::Unreachable(_)
         | ModelError::InvalidRequest(_)
         | ModelError::NotFound(_)
@@ -196,7 +209,7 @@ mod tests {
 
     fn back(model: &str, wait_ms: u64) -> PushBack {
         let (model, wait) = (model.to_owned(), Duration::from_millis(wait_ms));
-        PushBack { model, wait, reason: "busy".to_owned() }
+        PushBack { model, wait, reason: "busy".to_owned(), said: None }
     }
 
     fn none() -> (Arc<SimulatedClock>, HeldModels) {

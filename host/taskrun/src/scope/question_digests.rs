@@ -135,6 +135,7 @@ fn ends(request: &CompletionRequest) -> (Vec<u8>, Vec<u8>) {
         stop_sequences,
         response_schema,
         media: _,
+        tokens_left: _,
     } = request;
     let choice = Some(tool_choice).filter(|choice| **choice != ToolChoice::Auto);
     let mut head = if choice.is_some() { b"[[".to_vec() } else { b"[".to_vec() };

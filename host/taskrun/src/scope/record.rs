@@ -24,7 +24,8 @@ pub(crate) fn json_of(part: &impl Serialize) -> String {
 
 impl CallScope {
     /// Puts an event into the journal, unless the call has met its bound; such events are
-    /// counted and dropped.
+    /// counted and dropped. Refusals have a bound of their own, so that no guest hides what it was
+    /// refused behind lines of its own.
     ///
     /// A message whose text went out in parts is marked so.
     pub fn record(&self, mut event: Event) {
@@ -36,15 +37,23 @@ impl CallScope {
         if let Event::AssistantMessage { message, streamed, .. } = &mut event {
             *streamed = open.sent.is_text_of(message);
         }
-        let fits = open.recorded < self.parts.limits.events
-            && open.bytes.saturating_add(size) <= self.parts.limits.bytes;
-        if !fits {
-            drop(open);
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
+        if let Event::PolicyDecision { capability, .. } = &event {
+            // Those that another program has on record beyond the bound are there all the same.
+            if !open.refusals.admit(size) && !open.is_next_on_tape(&event) {
+                open.refusals.count_dropped(capability);
+                return;
+            }
+        } else {
+            let fits = open.recorded < self.parts.limits.events
+                && open.bytes.saturating_add(size) <= self.parts.limits.bytes;
+            if !fits {
+                drop(open);
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            open.recorded += 1;
+            open.bytes += size;
         }
-        open.recorded += 1;
-        open.bytes += size;
         open.sent.count(&event);
         let mut played = open.tape.as_mut().map_or(Comparison::New, |tape| tape.play(&event));
         if let Comparison::Other(_) = played
@@ -143,6 +152,11 @@ impl Open {
         let (sender, durable) = oneshot::channel();
         self.waiting.push(sender);
         durable
+    }
+
+    /// True if the step that runs again emitted this event next when it ran before.
+    fn is_next_on_tape(&self, event: &Event) -> bool {
+        self.tape.as_ref().is_some_and(|tape| tape.is_next(event))
     }
 
     /// True if the step runs again under other rules than it began with.

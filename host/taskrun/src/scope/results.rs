@@ -10,10 +10,10 @@ pub const RESULT_PART_BYTES_MAX: usize = 1 << 20;
 pub const RESULTS_READ_MAX: u32 = 64;
 
 impl CallScope {
-    /// Part of a result of the run, or of the turns that are left out of what the call was shown, by
-    /// the digest of its bytes: those from `offset`, at most `max`
-    /// of them and at most [`RESULT_PART_BYTES_MAX`]; empty at the end. Only a plan step reads
-    /// any. What it is given follows from the name, so nothing is recorded.
+    /// Part of a result of the run, or of the messages that are left out of what the call was shown,
+    /// by the digest of its bytes: those from `offset`, at most `max` of them and at most
+    /// [`RESULT_PART_BYTES_MAX`]; empty at the end. Only a plan step reads any. The bytes follow
+    /// from the name, so nothing is recorded.
     ///
     /// # Errors
     /// Why there is nothing, in words.
@@ -31,9 +31,9 @@ impl CallScope {
     async fn whole_result(&self, hash: &str) -> Result<Arc<[u8]>, String> {
         let access = self.parts.runs.as_ref().filter(|_| self.is_journalled());
         let access = access.ok_or("only a plan step reads results")?;
-        let turns = self.parts.services.turns.as_ref();
-        if let Some(turns) = turns.filter(|turns| turns.reference().hash == hash) {
-            return Ok(Arc::clone(turns.bytes()));
+        let left_out = self.parts.services.left_out.as_ref();
+        if let Some(left_out) = left_out.filter(|whole| whole.reference().hash == hash) {
+            return Ok(Arc::clone(left_out.bytes()));
         }
         if let Some(known) = self.known_result(hash)? {
             return Ok(known);

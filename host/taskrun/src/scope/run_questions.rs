@@ -191,6 +191,10 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
         Ok(access.clone())
     }
 
+    fn model_of(_source: &RunsAccess) -> Option<&str> {
+        None
+    }
+
     fn begin(&mut self, scope: &CallScope, digest: &str) {
         match &mut self.request {
             RunsRequest::Spawn(child) => child.key = scope.child_key(child.key.as_deref(), digest),

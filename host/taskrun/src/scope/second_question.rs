@@ -44,15 +44,18 @@ impl Cause {
         matches!(error, ModelError::ContextWindow(_)).then_some(Self::NoRoom)
     }
 
-    /// The question as it is asked once more; `None` where it would be the same.
-    pub(super) fn question(self, first: &CompletionRequest) -> Option<CompletionRequest> {
+    /// The question as it is asked once more; `None` where it would be the same. `task` is the place
+    /// of the task in it.
+    fn question(self, first: &CompletionRequest, task: Option<usize>) -> Option<CompletionRequest> {
         let mut messages = first.messages.clone();
         match self {
             Self::MalformedCall => messages.push(Message::text(Role::System, HINT)),
             Self::NoRoom => {
-                let layout = Layout::of(&messages);
+                let layout = Layout::of(&messages, task);
                 let half = layout.bytes() / 2;
-                messages = shown(&messages, layout.to(half), NO_ROOM, None);
+                let compaction = layout.to(half);
+                let gone = compaction.gone(&messages, task);
+                messages = shown(&messages, (compaction, &gone), NO_ROOM, None);
                 cut_newest(&mut messages, half, NO_ROOM);
                 if messages == first.messages {
                     return None;
@@ -79,7 +82,7 @@ impl CallScope {
             self.open().events.push(Event::ContextWindowMet { call, model, bytes });
             self.parts.wake.notify_one();
         }
-        cause.question(first)
+        cause.question(first, self.task_in(&first.messages))
     }
 }
 

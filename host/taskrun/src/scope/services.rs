@@ -30,8 +30,8 @@ pub struct Services {
     pub results: StepResults,
     /// The conversation that the call is shown, where it is a plan step.
     pub conversation: Option<StepConversation>,
-    /// The turns that are left out of the conversation that the call was given.
-    pub turns: Option<Artifact>,
+    /// The messages that are left out of the conversation that the call was given.
+    pub left_out: Option<Artifact>,
     /// The components of the run whose last call took long.
     pub long_calls: LongCalls,
     /// Room for waits for models, where the call is one that can be put off.

@@ -43,7 +43,7 @@ impl CallScope {
     /// Dropping the future cancels the provider's request.
     pub async fn stream(&self, mut request: CompletionRequest) -> Result<AnswerStream, ModelError> {
         let model = request.admit(self)?;
-        let (key, recorded) = self.number(&mut request).await?;
+        let (key, recorded) = self.number(&mut request, Some(model.name.clone())).await?;
         let mut question = None;
         let (source, error) = match recorded {
             None => {

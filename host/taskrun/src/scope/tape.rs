@@ -88,7 +88,7 @@ pub(super) enum Comparison {
 
 impl Tape {
     /// Adds the next event of the journal.
-    pub(crate) fn push(&mut self, event: &Event) {
+    pub fn push(&mut self, event: &Event) {
         match event.view() {
             EventView::Taped(view) => match view {
                 TapedEvent::HostAnswered { call, request, answer } => {
@@ -149,9 +149,9 @@ impl Tape {
         self
     }
 
-    /// The rules have changed since the step began. What is on record of it stands as far as it does
-    /// the same; from there on it goes its own way.
-    pub(super) fn change_rules(&mut self) {
+    /// The rules have changed since the step began, or what it is shown may have. What is on record of it
+    /// stands as far as it does the same; from there on it goes its own way.
+    pub(crate) fn change_rules(&mut self) {
         // Also where nothing is on record yet: it may have been allowed something, which leaves no
         // trace.
         self.other_rules = true;
@@ -213,11 +213,14 @@ impl Tape {
         match self.emitted.pop_front() {
             None if self.is_whole => Comparison::Unrecorded,
             None => Comparison::New,
-            Some(recorded) if recorded == *event || is_same_refusal(&recorded, event) => {
-                Comparison::Same
-            }
+            Some(recorded) if is_same(&recorded, event) => Comparison::Same,
             Some(recorded) => Comparison::Other(Box::new(recorded)),
         }
+    }
+
+    /// True if an event is the next one.
+    pub(super) fn is_next(&self, event: &Event) -> bool {
+        self.emitted.front().is_some_and(|recorded| is_same(recorded, event))
     }
 
     /// The refusal that comes next, if it is the one of this by a rule, and the rules have changed
@@ -312,6 +315,11 @@ impl Tape {
         self.outside.doubt_from(0);
         some
     }
+}
+
+/// True if an event is the one on record.
+fn is_same(recorded: &Event, event: &Event) -> bool {
+    recorded == event || is_same_refusal(recorded, event)
 }
 
 /// True for two refusals of the same thing. The place of a rule moves with the lines above it, and the

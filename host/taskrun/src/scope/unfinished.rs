@@ -16,6 +16,11 @@ use super::model::ModelStream;
 /// Bytes that make a token where nobody counts: about right for English text.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// The tokens of so many bytes, as an estimate.
+pub(super) fn estimated_tokens(bytes: u64) -> u64 {
+    bytes.div_ceil(BYTES_PER_TOKEN)
+}
+
 /// The sum over all unfinished answers of a call. Clones are the same one.
 #[derive(Clone, Default)]
 pub(super) struct UnfinishedUsage(Arc<Mutex<Ledger>>);
@@ -59,8 +64,8 @@ impl UnfinishedUsage {
     }
 
     /// Opens the bill of a question of so many bytes.
-    pub(super) fn bill(&self, question_bytes: usize, price: Option<Price>) -> Bill {
-        let (tokens, read_bytes) = (self.open(), question_bytes as u64);
+    pub(super) fn bill(&self, read_bytes: u64, price: Option<Price>) -> Bill {
+        let tokens = self.open();
         let bill = Bill { tokens, price, read_bytes, said_bytes: 0 };
         bill.update();
         bill
@@ -136,8 +141,8 @@ impl Bill {
     }
 
     fn estimate(&self) -> Usage {
-        let prompt_tokens = self.read_bytes.div_ceil(BYTES_PER_TOKEN);
-        let completion_tokens = self.said_bytes.div_ceil(BYTES_PER_TOKEN);
+        let prompt_tokens = estimated_tokens(self.read_bytes);
+        let completion_tokens = estimated_tokens(self.said_bytes);
         let total_tokens = prompt_tokens.saturating_add(completion_tokens);
         if total_tokens == 0 {
             return Usage::default();

@@ -115,10 +115,7 @@ pub(crate) fn accept(
         attached: request.attached,
         depth: 0,
         tree: agent.tree,
-        narrow: Narrowing {
-            no_pause: request.narrow.no_pause || !agent.interrupts,
-            ..request.narrow.clone()
-        },
+        narrow: narrowing_of(request, agent),
         ancestors: Vec::new(),
         priority: request.priority,
         durable,
@@ -143,6 +140,12 @@ pub(crate) fn accept(
 
 fn invalid(field: &'static str, reason: impl Into<String>) -> ControllerError {
     ControllerError::Invalid { field, reason: reason.into() }
+}
+
+/// The narrowing that is kept of a request for a run of an agent.
+pub(crate) fn narrowing_of(request: &SpawnRequest, agent: &Agent) -> Narrowing {
+    let no_pause = request.narrow.no_pause || !agent.interrupts;
+    Narrowing { no_pause, ..request.narrow.clone() }
 }
 
 fn answers_of(request: &SpawnRequest, agent: &Agent) -> Result<Answers, ControllerError> {

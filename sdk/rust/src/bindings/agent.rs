@@ -7476,7 +7476,7 @@ pub mod taskrun {
                 Immediate,
                 /// In such a run when the conversation is idle.
                 WaitForIdle(IdleWait),
-                /// The same; the text, at most 64 bytes, stands between outcomes that come together.
+                /// The same, with at most 64 bytes of white space between; other text is `forbidden`.
                 Queued((IdleWait, _rt::String)),
             }
             impl ::core::fmt::Debug for DeliveryStrategy {
@@ -7512,7 +7512,7 @@ pub mod taskrun {
                 /// The agent that is told in the conversation: that of the conversation, the caller's own, or
                 /// one of its members; any other is `forbidden`. `none`: that of the conversation.
                 pub notify: Option<_rt::String>,
-                /// The task of the run that the host starts, at most 4 KiB; `none`: the usual one.
+                /// The task of the run that the host starts, for people to say: any text is `forbidden`.
                 pub prompt: Option<_rt::String>,
             }
             impl ::core::fmt::Debug for Delivery {
@@ -7882,7 +7882,7 @@ pub mod taskrun {
                 Closed,
                 /// Part of the request cannot be accepted.
                 Invalid(InvalidField),
-                /// The agent is not among the members of the calling run's own. In words.
+                /// The agent is none of the members, or the text is for people to say. In words.
                 Forbidden(_rt::String),
                 Limit(ExceededLimit),
                 NotAwaitable(NotAwaitableReason),

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use tokio::sync::Notify;
 
@@ -233,6 +233,8 @@ impl ReadAhead {
                 self.pieces.is_cut_off |= self.is_typed && is_cut_off(bytes);
                 self.lines.extend(self.pieces.add(bytes));
             }
+            // Another program that has it took it, which also made it one that does not block.
+            Err(Errno::AGAIN) => return false,
             Err(error) => (self.is_over, self.fault) = (true, Some(error.into())),
         }
         true

@@ -133,7 +133,7 @@ impl<'a> Chat<'a> {
         agent_of(&policy, &agent)?;
         let controller = context.accepting_all(storage, &policy).await?;
         let client = context.client(&controller);
-        let mut host = context.background_host(&policy.path, storage)?;
+        let mut host = context.background_host(&policy, storage)?;
         host.attend().await.map_err(|error| background_failure(&error))?;
         let supervisor = supervisor(context, &controller, storage, Some(host));
         let after = client.last_place().await?;
@@ -226,6 +226,8 @@ impl<'a> Chat<'a> {
                     self.after = page.next;
                     for event in &page.events {
                         self.show(event).await?;
+                        // Ctrl-C is heard between two of them.
+                        tokio::task::yield_now().await;
                     }
                     self.show_news().await?;
                     // A look reads the journal of the run.

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::input::Reader;
 use crate::commands::form::Form;
+use crate::output::stream::BlockingStream;
 
 /// A question that is asked. Dropping it ends the form without an answer.
 pub(super) struct OpenQuestion {
@@ -106,7 +107,7 @@ impl Write for Shown {
         let mut text = self.0.borrow_mut();
         text.push_str(&String::from_utf8_lossy(bytes));
         if let Some(end) = text.rfind('\n') {
-            io::stderr().write_all(text.drain(..=end).as_str().as_bytes())?;
+            BlockingStream(io::stderr()).write_all(text.drain(..=end).as_str().as_bytes())?;
         }
         Ok(bytes.len())
     }

@@ -19,6 +19,7 @@ use crate::output::escape::{escaped_line, excerpt, indented};
 use crate::output::human;
 use crate::output::paint::{DIM, NOTE, with};
 use crate::output::status_text;
+use crate::output::stream::BlockingStream;
 
 /// Characters of a task that are shown in a note.
 const TASK_CHARS_MAX: usize = 60;
@@ -265,7 +266,7 @@ fn rows_above(line: &str, columns: usize) -> usize {
 
 /// Writes a text that ends no line.
 fn write_now(text: &str) {
-    let mut stderr = std::io::stderr().lock();
+    let mut stderr = BlockingStream(std::io::stderr().lock());
     write!(stderr, "{text}").and_then(|()| stderr.flush()).ok();
 }
 

@@ -13,6 +13,7 @@ use super::super::policy_show::{HostView, OwnPolicy, views};
 use super::{Check, Health, due, gone};
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::follow::Attendance;
 use crate::output::load_text;
 
 /// A host, as programs are shown it.
@@ -52,16 +53,15 @@ pub(super) async fn checks(
     let hosts: Vec<Host> = present.iter().map(|one| one.host.clone()).collect();
     checks.extend(loads(context, storage, agent_loads(dir, &hosts)).await);
     let living = present.iter().filter(|one| one.silence.is_none() && !one.host.is_leaving());
-    let living: Vec<Host> = living.map(|one| one.host.clone()).collect();
-    match due::check(context, storage, &living).await {
+    let living = living.map(|one| one.host.clone()).collect();
+    let attendance = Attendance::new(context, living, policy.cloned());
+    match due::check(context, storage, &attendance).await {
         Ok(check) => checks.extend(check),
         Err(error) => checks.push(Check::failed("due", &Box::<Failure>::from(error))),
     }
-    if let Some(policy) = policy {
-        match gone::check(context, storage, policy, &living).await {
-            Ok(check) => checks.extend(check),
-            Err(error) => checks.push(Check::failed("agents", &Box::<Failure>::from(error))),
-        }
+    match gone::check(context, storage, &attendance).await {
+        Ok(check) => checks.extend(check),
+        Err(error) => checks.push(Check::failed("agents", &Box::<Failure>::from(error))),
     }
     checks
 }

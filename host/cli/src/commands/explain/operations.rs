@@ -2,7 +2,7 @@
 
 use taskrun_journal::operation::Operation;
 use taskrun_journal::run::Run;
-use taskrun_policy::{CallRules, Capability, HOST, HostFunction, Use};
+use taskrun_policy::{AGENTS, CallRules, Capability, HOST, HostFunction, Use};
 
 use super::layers::{LayerVerdict, LayerView, of_rules};
 
@@ -18,22 +18,38 @@ enum NeededBy {
     Waiting,
 }
 
-/// The layers of the rules about the operations that a call of this name makes; none for what is no
-/// tool of the host. The agent is the one that calls, with its run if it has one.
+/// The layers of the rules about the operations that a call of this name makes; none for what is
+/// neither an agent nor a tool of the host. The agent is the one that calls, with its run if it has
+/// one.
 pub(super) fn of_operations(
     name: &str,
     rules: &CallRules,
     (agent, run): (&str, Option<&Run>),
 ) -> Vec<LayerView> {
-    let function = name.split_once('/').filter(|(tool, _)| *tool == HOST);
-    let Some(function) = function.and_then(|(_, function)| HostFunction::parse(function)) else {
-        return Vec::new();
+    let function = match name.split_once('/') {
+        Some((AGENTS, _)) => return denials_of_call(rules, (agent, run)),
+        Some((HOST, function)) => HostFunction::parse(function),
+        Some(_) | None => None,
     };
+    let Some(function) = function else { return Vec::new() };
     let view = |(operation, needed_by): (Operation, NeededBy)| {
         let layers = of_rules(agent, false, &rules.explain(&Use::Operation(operation)), run);
         layers.into_iter().map(move |layer| of_operation(layer, operation, needed_by))
     };
     operations(function).into_iter().flat_map(view).collect()
+}
+
+/// The layers of the rules that deny the call of an agent as a tool. No rule has to allow it, as
+/// the list of tools does.
+fn denials_of_call(rules: &CallRules, (agent, run): (&str, Option<&Run>)) -> Vec<LayerView> {
+    let mut explained = rules.explain(&Use::Operation(Operation::Spawn));
+    for change in explained.iter_mut().filter_map(|layer| layer.change.as_mut()) {
+        change.add = None;
+    }
+    let views = of_rules(agent, false, &explained, run).into_iter().zip(&explained);
+    let denials =
+        views.filter(|(_, layer)| !layer.outcome.allowed() && !layer.outcome.is_unlisted());
+    denials.map(|(view, _)| of_operation(view, Operation::Spawn, NeededBy::All)).collect()
 }
 
 /// The operations that a tool asks rules about, in that order.

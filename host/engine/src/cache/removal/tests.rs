@@ -87,6 +87,26 @@ fn what_was_not_used_for_long_goes_unless_its_component_is_needed() {
 }
 
 #[test]
+fn files_of_another_form_go_when_no_version_used_them_for_long() {
+    let kept = Kept::new();
+    let of_other_form = |content: Content, end: &str, age| {
+        let component = blake3::hash(b"needed");
+        let name = format!("{component}-0123456789abcdef{end}.{}", content.extension());
+        let path = kept.cache.dir.join(name);
+        std::fs::write(&path, "bytes").expect("written");
+        kept.age(&path, age);
+        path
+    };
+    let (old, young) = (MONTH + DAY, MONTH - DAY);
+    let gone = Content::ALL.map(|content| of_other_form(content, "", old));
+    let stay = Content::ALL.map(|content| of_other_form(content, "-9", young));
+    let current = kept.aged(Content::Description, entry(b"needed", b"agent"), old + DAY);
+    assert_eq!(kept.remove(false), CachedFiles { count: 5, bytes: 25 });
+    assert!(!gone.iter().any(|path| path.exists()), "{gone:?}");
+    assert!(stay.iter().chain([&current]).all(|path| path.exists()), "{stay:?}");
+}
+
+#[test]
 fn a_file_that_is_being_written_stays_for_an_hour() {
     let kept = Kept::new();
     let [left, young] = [1, 2].map(|number| kept.cache.dir.join(format!(".{number:016x}.tmp")));

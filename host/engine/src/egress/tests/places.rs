@@ -85,6 +85,27 @@ async fn case_33_connections_of_a_client_leave_others_theirs_and_all_have_an_end
     }
 }
 
+#[tokio::test]
+async fn an_exchange_has_its_own_times_until_there_is_a_connection_and_until_the_head() {
+    let egress = egress_of(LONG, LONG);
+    let (url, mut told) = silent().await;
+    let rules = alone(&grants(&format!("allow = [\"http: {url}**\"]")));
+    let short = Some(Duration::from_millis(50));
+    let times = ExchangeTimes { head: short, ..ExchangeTimes::default() };
+    let late = egress.send("t", &rules, &first(), get(&url).with_times(times)).await;
+    assert_eq!(late.expect_err("silent"), Refusal::PartTimeout(ExchangePart::Head));
+    let (theirs, allowed, held) = (Arc::clone(&egress), rules.clone(), get(&url));
+    let held = async move { theirs.send("t", &allowed, &first(), held).await };
+    let held = AbortOnDropHandle::new(tokio::spawn(held));
+    for _ in 0..2 {
+        told.recv().await.expect("it is connected");
+    }
+    let times = ExchangeTimes { connection: short, ..ExchangeTimes::default() };
+    let late = egress.send("t", &rules, &first(), get(&url).with_times(times)).await;
+    assert_eq!(late.expect_err("no place"), Refusal::PartTimeout(ExchangePart::Connection));
+    drop(held);
+}
+
 /// Asks so many servers, one after the other, that leave their connections open.
 async fn ask_in_turn(egress: &Arc<Egress>, servers: usize) {
     for _ in 0..servers {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use cap_std::ambient_authority;
+use taskrun_policy::Policy;
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
@@ -40,6 +41,10 @@ impl Fixture {
         rename(self.place(from)?, self.place(to)?, (&guard, &ways), &self.writes)
     }
 
+    fn link(&self, from: &str, to: &str) -> Result<(), Fault> {
+        link(self.place(from)?, self.place(to)?, &self.workspace.guard(), &self.writes)
+    }
+
     fn open(&self, path: &str) -> Result<File, Fault> {
         let how = AccessFlags { read: true, write: true, create: true, ..AccessFlags::default() };
         match open(self.place(path)?, how, &self.workspace.guard(), Some(&self.writes))? {
@@ -49,7 +54,12 @@ impl Fixture {
     }
 
     fn remove(&self, path: &str) -> Result<(), Fault> {
-        remove(self.place(path)?, false, &self.workspace.guard(), &self.writes)
+        self.remove_kind(path, false)
+    }
+
+    fn remove_kind(&self, path: &str, folder: bool) -> Result<(), Fault> {
+        let (guard, ways) = (self.workspace.guard(), || self.workspace.ways());
+        remove(self.place(path)?, folder, (&guard, ways), &self.writes)
     }
 
     /// The use of the workspace, each file once for each of its names.
@@ -104,6 +114,135 @@ fn nothing_is_put_where_a_folder_of_the_host_will_be() {
     fs::create_dir(f.path("later")).unwrap();
     assert_own(f.rename("prepared/data", "later/data"));
     assert!(!f.path("later/data").exists());
+}
+
+#[test]
+fn no_folder_in_which_an_agent_works_is_moved_replaced_or_removed() {
+    let f = Fixture::new(&[]);
+    let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"above/sub\"\n\
+                [agent.c]\ncomponent = \"c.wasm\"\nworkspace = \"link\"\n";
+    let policy = Policy::parse(text, &f.path("taskrun.toml")).expect("a policy");
+    f.workspace.protected.add_policy(&policy);
+    for folder in ["above/sub", "real", "other"] {
+        fs::create_dir_all(f.path(folder)).expect("made");
+    }
+    std::os::unix::fs::symlink("real", f.path("link")).expect("linked");
+    for way in ["above/sub", "above", "real"] {
+        assert_own(f.rename(way, "other/taken"));
+        assert_own(f.rename("other", way));
+        assert_own(f.remove_kind(way, true));
+        assert!(f.path(way).exists(), "{way}");
+    }
+    assert_own(f.remove_kind("link", false));
+    assert!(f.path("link").exists());
+    // Nor does another one come there that people have taken away.
+    fs::remove_dir(f.path("above/sub")).expect("removed");
+    assert_own(f.rename("other", "above/sub"));
+    f.remove_kind("other", true).expect("nobody works there");
+}
+
+#[test]
+fn nothing_is_made_where_the_folder_of_an_agent_is_missing() {
+    let f = Fixture::new(&[]);
+    let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"here/deep/sub\"\n\
+                [agent.c]\ncomponent = \"c.wasm\"\nworkspace = \"link\"\n";
+    let policy = Policy::parse(text, &f.path("taskrun.toml")).expect("a policy");
+    f.workspace.protected.add_policy(&policy);
+    fs::create_dir(f.path("here")).expect("made");
+    std::os::unix::fs::symlink("here/real", f.path("link")).expect("linked");
+    f.open("file").expect("made");
+    let create = |path: &str| create_folder(f.place(path)?, &f.workspace.guard(), &f.writes);
+    let (there, new) = (CancelFlag::default(), WriteMode::CreateNew);
+    for missing in ["here/deep", "here/Deep", "here/real"] {
+        assert_own(create(missing));
+        assert_own(f.open(missing));
+        assert_own(f.link("file", missing));
+        let path = || RelativePath::new(missing).expect("a path");
+        let made = f.workspace.create_directory(path(), &|_| Ok(()), &f.writes, &there);
+        assert_own(made.map_err(Fault::from));
+        let written = f.workspace.write(path(), b"x", new, &f.writes, &there);
+        assert_own(written.map_err(Fault::from));
+        let looked =
+            f.place(missing).and_then(|place| place.stat(&f.workspace.guard()).map(|_| ()));
+        assert!(matches!(looked, Err(Fault::Io(_))), "it may be asked for: {looked:?}");
+    }
+    for other in ["deep", "here/other"] {
+        create(other).expect("nobody works there");
+    }
+    // People make them, and guests what is in them.
+    fs::create_dir(f.path("here/deep")).expect("made");
+    assert_own(create("here/deep/sub"));
+    fs::create_dir(f.path("here/deep/sub")).expect("made");
+    create("here/deep/sub/new").expect("nothing is missing any more");
+}
+
+#[test]
+fn what_becomes_something_else_while_its_ways_are_looked_for_stays() {
+    let f = Fixture::new(&[]);
+    std::os::unix::fs::symlink("none", f.path("it")).expect("linked");
+    let ways = || {
+        // Looking for them takes long, and others go on meanwhile.
+        fs::remove_file(f.path("it")).expect("removed");
+        fs::write(f.path("it"), "a file").expect("written");
+        f.workspace.ways()
+    };
+    let place = f.place("it").expect("found");
+    let removed = remove(place, false, (&f.workspace.guard(), ways), &f.writes);
+    let Err(Fault::Io(error)) = removed else { panic!("it is removed") };
+    assert_eq!(error.raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+    assert!(f.path("it").exists());
+}
+
+#[test]
+fn no_data_directory_of_another_project_is_made_moved_or_replaced() {
+    let f = Fixture::new(&[]);
+    let data = "project/.taskrun";
+    fs::create_dir_all(f.path("project/.taskrun/native")).expect("made");
+    for file in ["forged", "project/.taskrun/native/key"] {
+        fs::write(f.path(file), file).expect("written");
+    }
+    fs::create_dir(f.path("made")).expect("made");
+    assert_own(f.rename("forged", "project/.taskrun/native/key"));
+    assert_own(f.rename("project/.taskrun/native/key", "taken"));
+    assert_own(f.rename(data, "taken"));
+    assert_own(f.rename("made", data));
+    assert_own(f.rename("made", ".TASKRUN"));
+    assert_own(f.remove_kind(data, true));
+    f.rename("made", "moved").expect("it is nothing of the host's");
+}
+
+#[test]
+fn what_is_neither_a_file_nor_a_folder_is_not_moved() {
+    let f = Fixture::new(&[]);
+    fs::create_dir(f.path("deep")).expect("made");
+    std::os::unix::fs::symlink("../../outside", f.path("deep/link")).expect("linked");
+    assert!(matches!(f.rename("deep/link", "link"), Err(Fault::Special)));
+    assert!(matches!(f.link("deep/link", "link"), Err(Fault::Special)));
+    assert!(fs::symlink_metadata(f.path("deep/link")).is_ok());
+    assert!(fs::symlink_metadata(f.path("link")).is_err());
+    f.open("file").expect("made");
+    f.rename("file", "deep/link").expect("a link may be replaced, as it may be removed");
+}
+
+#[test]
+fn a_name_that_cannot_be_said_takes_nothing_from_a_listing() {
+    let f = Fixture::new(&[]);
+    let name: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(b"\xff");
+    fs::write(f.folder.path().join(name), "").expect("written");
+    fs::write(f.path("plain"), "").expect("written");
+    let entries = entries(&f.root, 10, &f.workspace.guard()).expect("listed");
+    assert_eq!(entries.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["plain"]);
+}
+
+#[test]
+fn a_path_that_leads_out_is_told_apart_from_what_the_system_refuses() {
+    let f = Fixture::new(&[]);
+    std::os::unix::fs::symlink("/etc", f.path("link")).expect("linked");
+    for path in ["/etc", "..", "none/../../x", "link/passwd"] {
+        fs::create_dir_all(f.path("none")).expect("made");
+        assert!(matches!(f.place(path), Err(Fault::Out)), "{path}");
+    }
+    assert!(matches!(f.place("absent/x"), Err(Fault::Io(_))));
 }
 
 #[test]

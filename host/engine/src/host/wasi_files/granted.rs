@@ -15,7 +15,7 @@ use crate::files::OWN_FILES;
 use crate::guest::Mode;
 use crate::handles::{HANDLES_MAX, Handles, NoHandle};
 use crate::state::CallState;
-use crate::wasi::GrantedFolder;
+use crate::wasi::{GrantedFolder, OpenWay};
 
 impl CallState {
     /// Opens the folders that the rules grant to this call. One that is not there is left out, and
@@ -26,7 +26,7 @@ impl CallState {
     async fn grant_folders(&mut self) -> Result<Vec<GrantedFolder>, Violation> {
         let mut granted = Vec::new();
         let guest = Arc::clone(&self.guest);
-        let (Mode::Call, Some(workspace)) = (self.mode, &guest.workspace) else {
+        let (Mode::Call, Some(workspace)) = (self.mode, self.workspace.clone()) else {
             return Ok(granted);
         };
         let (handles, share) = (guest.engine.handles(), Arc::clone(&self.files.share));
@@ -77,11 +77,15 @@ impl CallState {
             self.review_rules()?;
         }
         let granted = self.files.granted.iter().flatten();
-        let folders: Vec<_> =
-            granted.map(|granted| (granted.dir.clone(), granted.name.clone())).collect();
+        let way = |granted: &GrantedFolder| OpenWay::of_granted(&granted.preopen.dir);
+        let folders: Vec<_> = granted
+            .map(|granted| (granted.dir.clone(), granted.name.clone(), way(granted)))
+            .collect();
         let mut opened = Vec::new();
-        for (dir, name) in folders {
-            opened.push((self.table.push(Descriptor::Dir(dir))?, name));
+        for (dir, name, way) in folders {
+            let fd = self.table.push(Descriptor::Dir(dir))?;
+            self.files.ways.insert(fd.rep(), way);
+            opened.push((fd, name));
         }
         Ok(opened)
     }

@@ -19,6 +19,23 @@ use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, FileThreads, Guard, OWN_FILES, Place, Workspace};
 use crate::handles::{Handle, NoHandle};
 use crate::state::CallState;
+use crate::wasi::OpenWay;
+
+const READ: Capability = Capability::WorkspaceRead;
+const WRITE: Capability = Capability::WorkspaceWrite;
+
+/// The reason of a refusal that no rule is the reason of any more.
+const READ_ONLY: &str = "the folder was granted for reading";
+const OUT: &str = "the path leads out of the folder that is granted";
+const SPECIAL: &str = "WASI moves and links nothing but files and folders";
+
+/// An open folder, and the way by which the guest came to it.
+pub(super) struct OpenFolder {
+    pub(super) dir: Dir,
+    pub(super) way: OpenWay,
+    /// The capability that an operation in it is refused under.
+    pub(super) capability: Capability,
+}
 
 /// Works on a thread for file operations, as soon as one may be used, if the folders of the call are
 /// granted then.
@@ -47,16 +64,15 @@ impl CallState {
     }
 
     /// The error of a fault for the guest. The refusal of a rule or a bound is recorded.
-    pub(in crate::host) fn refusal(&mut self, fault: Fault, path: &str) -> FsError {
+    fn refusal(&mut self, fault: Fault, (capability, path): (Capability, &str)) -> FsError {
         match fault {
             Fault::Io(error) => code(&error).into(),
-            Fault::Own => {
-                self.record_refusal(Capability::WorkspaceRead, path, OWN_FILES.to_owned());
-                ErrorCode::NotPermitted.into()
-            }
+            Fault::Own => self.refused(capability, path, OWN_FILES),
+            Fault::Out => self.refused(capability, path, OUT),
+            Fault::Special => self.refused(WRITE, path, SPECIAL),
             Fault::Full(full) => {
                 if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
-                    self.record_refusal(Capability::WorkspaceWrite, path, full.to_string());
+                    self.record_refusal(WRITE, path, full.to_string());
                 }
                 match full {
                     DiskFull::Reserve(_) => ErrorCode::InsufficientSpace.into(),
@@ -69,14 +85,39 @@ impl CallState {
         }
     }
 
-    /// The result of an operation, for the guest. One whose folders went meanwhile ends.
-    pub(in crate::host) fn done<T>(&mut self, done: Result<T, Fault>, path: &str) -> FsResult<T> {
+    /// The refusal of a path for another reason than a rule.
+    pub(super) fn refused(&mut self, capability: Capability, path: &str, reason: &str) -> FsError {
+        if self.files.notes_refusal(capability, path) {
+            self.record_refusal(capability, path, reason.to_owned());
+        }
+        ErrorCode::NotPermitted.into()
+    }
+
+    /// The refusal of a change of what the guest may only read, with the rule for which that is so.
+    pub(super) fn refuse_change(&mut self, way: &OpenWay, path: &str) -> FsError {
+        let subject = way.subject(path);
+        if self.files.notes_refusal(WRITE, &subject) {
+            match self.rules().folder_denial(WRITE, &way.granted) {
+                Some(denial) => self.record_denial(WRITE, &subject, &denial),
+                None => self.record_refusal(WRITE, &subject, READ_ONLY.to_owned()),
+            }
+        }
+        ErrorCode::NotPermitted.into()
+    }
+
+    /// The result of an operation on a path under a capability, for the guest. One whose folders
+    /// went meanwhile ends.
+    pub(in crate::host) fn done<T>(
+        &mut self,
+        done: Result<T, Fault>,
+        subject: (Capability, &str),
+    ) -> FsResult<T> {
         self.review_rules().map_err(FsError::trap)?;
-        done.map_err(|fault| self.refusal(fault, path))
+        done.map_err(|fault| self.refusal(fault, subject))
     }
 
     pub(super) fn guarded(&self) -> FsResult<Workspace> {
-        self.guest.workspace.clone().ok_or_else(|| ErrorCode::NotPermitted.into())
+        self.workspace.clone().ok_or_else(|| ErrorCode::NotPermitted.into())
     }
 
     /// An open file or folder, for looking at it.
@@ -94,26 +135,33 @@ impl CallState {
         }
     }
 
-    pub(super) fn writable_file(&self, fd: &Fd) -> FsResult<File> {
+    pub(super) fn writable_file(&mut self, fd: &Fd) -> FsResult<File> {
         let file = self.file(fd)?;
         match file.perms.write_not_permitted() {
-            true => Err(ErrorCode::NotPermitted.into()),
+            true => Err(self.refuse_change(&self.way(fd), "")),
             false => Ok(file),
         }
     }
 
-    pub(super) fn folder(&self, fd: &Fd) -> FsResult<Dir> {
+    fn way(&self, fd: &Fd) -> OpenWay {
+        self.files.ways.get(&fd.rep()).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn folder(&self, fd: &Fd) -> FsResult<OpenFolder> {
         match self.table.get(fd)? {
-            Descriptor::Dir(dir) => Ok(dir.clone()),
+            Descriptor::Dir(dir) => {
+                Ok(OpenFolder { dir: dir.clone(), way: self.way(fd), capability: READ })
+            }
             Descriptor::File(_) => Err(ErrorCode::NotDirectory.into()),
         }
     }
 
-    pub(super) fn writable_folder(&self, fd: &Fd) -> FsResult<Dir> {
+    /// A folder in which something is to be changed, at this path.
+    pub(super) fn writable_folder(&mut self, fd: &Fd, path: &str) -> FsResult<OpenFolder> {
         let folder = self.folder(fd)?;
-        match folder.perms.write_not_permitted() {
-            true => Err(ErrorCode::NotPermitted.into()),
-            false => Ok(folder),
+        match folder.dir.perms.write_not_permitted() {
+            true => Err(self.refuse_change(&folder.way, path)),
+            false => Ok(OpenFolder { capability: WRITE, ..folder }),
         }
     }
 
@@ -130,47 +178,48 @@ impl CallState {
         self.reach_files()?;
         let (threads, granted) = (self.file_threads(), self.grant_check());
         let done = on_thread(threads, granted, move || work(&open)).await;
-        self.done(done, "")
+        self.done(done, (READ, ""))
     }
 
     /// Works on the place that a path leads to.
     pub(super) async fn on_place<T: Send + 'static>(
         &mut self,
-        folder: Dir,
+        OpenFolder { dir, way, capability }: OpenFolder,
         (path, follow): (String, bool),
         work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         self.reach_files()?;
-        let (workspace, threads, subject) = (self.guarded()?, self.file_threads(), path.clone());
+        let (workspace, threads, subject) =
+            (self.guarded()?, self.file_threads(), way.subject(&path));
         let done = on_thread(threads, self.grant_check(), move || {
             let guard = workspace.guard();
-            let root = OpenDir::from_std_file(folder.dir.try_clone()?);
+            let root = OpenDir::from_std_file(dir.dir.try_clone()?);
             work(Place::find(&root, &path, follow, &guard)?, &guard)
         });
         let done = done.await;
-        self.done(done, &subject)
+        self.done(done, (capability, &subject))
     }
 
-    /// Works on two places at once.
+    /// Changes two places at once.
     pub(super) async fn on_places<T: Send + 'static>(
         &mut self,
-        (from, from_path): (Dir, String),
-        (to, to_path): (Dir, String),
+        (from, from_path): (OpenFolder, String),
+        (to, to_path): (OpenFolder, String),
         work: impl FnOnce(Place, Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         self.reach_files()?;
         let (workspace, threads) = (self.guarded()?, self.file_threads());
-        let subject = format!("{from_path} -> {to_path}");
+        let subject = format!("{} -> {}", from.way.subject(&from_path), to.way.subject(&to_path));
         let done = on_thread(threads, self.grant_check(), move || {
             let guard = workspace.guard();
             let find = |dir: &Dir, path: &str| {
                 let root = OpenDir::from_std_file(dir.dir.try_clone()?);
                 Place::find(&root, path, false, &guard)
             };
-            work(find(&from, &from_path)?, find(&to, &to_path)?, &guard)
+            work(find(&from.dir, &from_path)?, find(&to.dir, &to_path)?, &guard)
         });
         let done = done.await;
-        self.done(done, &subject)
+        self.done(done, (WRITE, &subject))
     }
 
     /// One more descriptor of the instance.

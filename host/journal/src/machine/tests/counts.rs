@@ -75,7 +75,7 @@ fn usage(tokens: u64) -> Usage {
 fn answered_by_model(tokens: u64) -> Event {
     let answer = ModelAnswer::Parts(vec![vec![Chunk::Usage(usage(tokens))]]);
     let answer = Box::new(HostAnswer::Model(answer));
-    Event::HostAnswered { call: 0, request: "q".into(), answer }
+    Event::HostAnswered { call: 0, request: "q".into(), model: None, answer }
 }
 
 /// Tokens of the step under way, and those of the run.

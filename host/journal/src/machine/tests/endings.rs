@@ -74,9 +74,15 @@ fn ts_20_the_outcome_is_decided_from_facts() {
         (&running, Outcome::Partial(TerminationReason::TurnCap), EndStatus::Completed, None),
         (
             &running,
-            Outcome::Exhausted(TerminationReason::ToolCap),
+            Outcome::Exhausted { reason: TerminationReason::ToolCap, bound: None },
             EndStatus::Failed,
             Some("tool call cap exceeded"),
+        ),
+        (
+            &running,
+            Outcome::Exhausted { reason: TerminationReason::TurnCap, bound: Some("2".into()) },
+            EndStatus::Failed,
+            Some("turn cap exceeded: 2"),
         ),
     ];
     for (run, outcome, status, text) in table {

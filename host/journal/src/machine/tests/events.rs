@@ -88,6 +88,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::HostAnswered {
             call: 0,
             request: text(),
+            model: Some(id()),
             answer: Box::new(HostAnswer::Model(ModelAnswer::Error(ModelError::Timeout))),
         },
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
@@ -110,6 +111,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             model: id(),
             until: Timestamp(90_000),
             reason: text(),
+            said: Some(text()),
             usage: Some(Usage { total_tokens: 3, ..Usage::default() }),
         },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },

@@ -180,6 +180,7 @@ fn waits_for_models_add_up_and_leave_the_attempts_as_they_are() {
         model: "m".into(),
         until: Timestamp(until),
         reason: "busy".into(),
+        said: None,
         usage: Some(Usage { total_tokens: tokens, ..Usage::default() }),
     };
     let waits = blocked(Wait::Time { at: Timestamp(2_000) });

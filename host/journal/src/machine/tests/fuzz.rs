@@ -7,9 +7,10 @@ use crate::machine::fold;
 use crate::time::Timestamp;
 
 /// Events of all kinds as journals have them, in each form that they ever had, one in each line.
-const LINES: [&str; 2] = [
+const LINES: [&str; 3] = [
     include_str!("../../../tests/formats/1/events.jsonl"),
     include_str!("../../../tests/formats/2/events.jsonl"),
+    include_str!("../../../tests/formats/3/events.jsonl"),
 ];
 
 /// Journals of runs of the program, from their beginning to their end, an event in each line.

@@ -48,6 +48,30 @@ fn a_strategy_is_written_only_where_it_is_another_one_than_the_first() {
 }
 
 #[test]
+fn texts_of_a_delivery_are_told_where_people_said_them() {
+    let delivery = |is_beneath: bool, vetted, separator: &str| {
+        let separator = separator.to_owned();
+        Delivery {
+            above: is_beneath.then(|| id("top")).into_iter().collect(),
+            strategy: Strategy::Queued { buffer_ms: 0, timeout_ms: 0, separator },
+            prompt: Some(" Go on. ".to_owned()),
+            vetted,
+            ..Delivery::default()
+        }
+    };
+    for (is_beneath, vetted, is_told) in
+        [(false, false, true), (true, true, true), (true, false, false)]
+    {
+        let said = delivery(is_beneath, vetted, " | ");
+        let expected = if is_told { (Some("Go on."), " | ") } else { (None, "\n\n") };
+        assert_eq!((said.task(), said.separator()), expected, "{said:?}");
+        assert_eq!(delivery(is_beneath, vetted, "\n").separator(), "\n", "it says nothing");
+    }
+    let blank = Delivery { prompt: Some(" ".to_owned()), ..Delivery::default() };
+    assert_eq!((blank.task(), blank.separator()), (None, ""));
+}
+
+#[test]
 fn nobody_is_nudged_without_a_conversation_or_after_too_many_nudges() {
     let delay = |conversation: bool, hops| {
         let conversation = conversation.then(|| Conversation {
@@ -56,7 +80,7 @@ fn nobody_is_nudged_without_a_conversation_or_after_too_many_nudges() {
             agent: "a".to_owned(),
         });
         let (above, strategy) = (Vec::new(), Strategy::Immediate);
-        let delivery = Delivery { above, conversation, strategy, prompt: None };
+        let delivery = Delivery { above, conversation, strategy, ..Delivery::default() };
         let spec = RunSpec { delivery: Some(delivery), hops, ..spec() };
         let run = run_of(spec, [started(), completed(), finished()]);
         ReportRequest::of(&run).expect("it is told").delay

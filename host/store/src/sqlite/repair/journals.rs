@@ -1,20 +1,22 @@
 //! Runs, made again from their journals.
 
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::checkpoint::Settled;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
 use taskrun_journal::run::{Run, RunState};
 use taskrun_journal::store::{Admission, NewRun};
 use taskrun_journal::time::Timestamp;
 
+use super::pages::TablePages;
 use super::source::Source;
 use crate::sqlite::create::NewRow;
 use crate::sqlite::fault::Fault;
 use crate::sqlite::queue::Queue;
 use crate::sqlite::row::{event_sum, record_sum, recorded};
-use crate::sqlite::schema::unbits;
+use crate::sqlite::schema::{int, unbits};
 use crate::sqlite::{settled, waits};
 
 /// The journals of the new store.
@@ -25,6 +27,8 @@ pub(super) struct Journals {
     pub(super) left_out: Vec<String>,
     /// Events that cannot be read, or whose checksum does not fit.
     pub(super) unreadable: u64,
+    /// Parts of runs that no journal tells and that are lost, or may be, in words.
+    pub(super) lost: Vec<String>,
 }
 
 /// An event as it stands in the store.
@@ -62,6 +66,15 @@ impl StoredEvent {
         (event_sum(id, self.numbers, &self.body) == self.sum).then(|| id.to_owned())
     }
 
+    /// The number of the lasting consent by which this event let a tool call begin.
+    fn consent(&self) -> Option<i64> {
+        if !self.body.contains("\"consent\":") {
+            return None;
+        }
+        let event = serde_json::from_str(&self.body).ok()?;
+        if let Event::ToolAuthorization { consent, .. } = event { consent.map(int) } else { None }
+    }
+
     fn keep(&self, db: &Connection) -> Result<(), Fault> {
         let [seq, id, at] = self.numbers;
         db.prepare_cached("INSERT OR IGNORE INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
@@ -72,8 +85,8 @@ impl StoredEvent {
 
 /// Copies all events that are what was written, and makes the runs whose journals are whole.
 pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> {
-    let unreadable = events(source, db)?;
-    let mut journals = Journals { kept: 0, left_out: Vec::new(), unreadable };
+    let (unreadable, consent) = events(source, db)?;
+    let mut journals = Journals { kept: 0, left_out: Vec::new(), unreadable, lost: Vec::new() };
     let mut sql = db.prepare("SELECT no, id FROM temp.begun ORDER BY no")?;
     let begun = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let (mut kept, mut settled) = (Vec::new(), Vec::new());
@@ -101,7 +114,7 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
     for (root, settled) in settled {
         settled::settle(db, &root, &settled)?;
     }
-    numbers(source, db)?;
+    journals.lost.extend(numbers(source, db, consent)?);
     Ok(journals)
 }
 
@@ -116,11 +129,12 @@ fn left_behind(db: &Connection, no: i64, id: &str) -> Result<Vec<RunId>, Fault> 
     Ok(runs)
 }
 
-/// Returns the number of events that were not copied.
-fn events(source: &Source, db: &Connection) -> Result<u64, Fault> {
+/// Returns the number of events that were not copied, and the largest number of a consent in those
+/// that were.
+fn events(source: &Source, db: &Connection) -> Result<(u64, i64), Fault> {
     db.execute_batch("CREATE TEMP TABLE begun (no INTEGER PRIMARY KEY, id TEXT NOT NULL)")?;
     let table = ("events", "pos", StoredEvent::COLUMNS);
-    let mut differs = 0;
+    let (mut differs, mut consent) = (0, 0);
     source.rows(table, StoredEvent::read, |found| {
         let Some(id) = found.begins().filter(|_| found.numbers[0] == 1) else { return Ok(()) };
         db.prepare_cached("INSERT OR IGNORE INTO temp.begun VALUES (?1, ?2)")?
@@ -131,14 +145,17 @@ fn events(source: &Source, db: &Connection) -> Result<u64, Fault> {
         let mut sql = db.prepare_cached("SELECT id FROM temp.begun WHERE no = ?1")?;
         let id: Option<String> = sql.query_row([found.run], |row| row.get(0)).optional()?;
         match id.filter(|id| event_sum(id, found.numbers, &found.body) == found.sum) {
-            Some(_) => found.keep(db),
+            Some(_) => {
+                consent = found.consent().map_or(consent, |number| number.max(consent));
+                found.keep(db)
+            }
             None => {
                 differs += 1;
                 Ok(())
             }
         }
     })?;
-    Ok(unreadable + differs)
+    Ok((unreadable + differs, consent))
 }
 
 /// The run that a journal tells, or why something of it is missing.
@@ -177,8 +194,13 @@ fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fau
     let mut rows = sql.query([no])?;
     let mut run: Option<Run> = None;
     while let Some(row) = rows.next()? {
-        let event = recorded(id, row)?;
         let next = run.as_ref().map_or(0, |run| run.state.head) + 1;
+        let event = match recorded(id, row) {
+            Ok(event) => event,
+            // Its checksum fits, or it would not have been copied.
+            Err(Fault::Damaged(_)) => return Ok(Err(of_other_version(next))),
+            Err(fault) => return Err(fault),
+        };
         if event.seq != next {
             return Ok(Err(format!("event {next} is missing")));
         }
@@ -196,6 +218,11 @@ fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fau
     Ok(run.ok_or_else(|| "event 1 is missing".to_owned()))
 }
 
+/// The reason to leave out a run with an event that was written well and means nothing here.
+fn of_other_version(seq: u64) -> String {
+    format!("event {seq} is of another version")
+}
+
 /// Makes the row of a run, under its number, in no place of the queue.
 fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Fault> {
     let new = NewRun {
@@ -208,9 +235,16 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
     };
     set_number(db, "runs", no - 1)?;
     NewRow::new(new).keep_row(&Queue::new(db))?;
-    // The key of the task is not in the journal; without it the answer is not used again.
+    // The key of the task is not in the journal, and has no checksum but that of its page. Nothing is
+    // lost without it: the answer is not used again, and the task done once more.
     let sql = "SELECT task FROM runs NOT INDEXED WHERE no = ?1";
-    let task: Option<i64> = source.one(sql, no, |row| row.get(0))?.flatten();
+    let task = match source.one(sql, no, |row| row.get(0))? {
+        Some(Value::Integer(task)) => {
+            let sql = "SELECT 1 FROM runs NOT INDEXED WHERE no = ?1 AND task = ?2";
+            source.summed.has(sql, [no, task])?.then_some(task)
+        }
+        Some(Value::Null | Value::Real(_) | Value::Text(_) | Value::Blob(_)) | None => None,
+    };
     db.prepare_cached(
         "UPDATE runs SET task = ?2, last_pos = (SELECT max(pos) FROM events WHERE run = ?1)
          WHERE no = ?1",
@@ -228,27 +262,48 @@ fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
     }
     source.rows(("runs", "no", "no, id"), read, |(no, id)| {
         if !db.prepare_cached("SELECT 1 FROM temp.begun WHERE no = ?1")?.exists([no])? {
-            left_out.push(format!("run {id:?}: event 1 is missing"));
+            let reason = match is_first_event_written(source, no, &id)? {
+                true => of_other_version(1),
+                false => "event 1 is missing".to_owned(),
+            };
+            left_out.push(format!("run {id:?}: {reason}"));
         }
         Ok(())
     })?;
     Ok(left_out)
 }
 
-/// Goes on with the numbers of the damaged store: none is ever given twice.
-fn numbers(source: &Source, db: &Connection) -> Result<(), Fault> {
+/// True if the first event of a run is there, as it was written.
+fn is_first_event_written(source: &Source, no: i64, id: &str) -> Result<bool, Fault> {
+    let sql = format!("SELECT {} FROM events WHERE run = ?1 AND seq = 1", StoredEvent::COLUMNS);
+    let found = source.one(&sql, no, StoredEvent::read)?;
+    Ok(found.is_some_and(|event| event_sum(id, event.numbers, &event.body) == event.sum))
+}
+
+/// Goes on with the numbers of the damaged store: none is ever given twice. `consent` is the largest
+/// number of one in a journal: a version that keeps none forgets how many there were. Says so if
+/// they may be others than those that were given.
+fn numbers(source: &Source, db: &Connection, consent: i64) -> Result<Option<String>, Fault> {
+    let columns = ["name", "seq"].map(str::to_owned);
+    let is_whole = source.has("sqlite_sequence", "name, seq")
+        && matches!(
+            source.summed.table(("sqlite_sequence", columns.as_slice(), 1))?,
+            TablePages::Whole
+        );
     let read = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
     let mut given = Vec::new();
     source.all("SELECT name, seq FROM sqlite_sequence", read, |one| {
         given.push(one);
         Ok(())
     })?;
+    let largest = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     for (table, largest) in [
-        ("runs", "SELECT coalesce(max(no), 0) FROM runs"),
-        ("events", "SELECT coalesce(max(pos), 0) FROM events"),
-        ("consents", "SELECT coalesce(max(no), 0) FROM consents"),
+        ("runs", largest("SELECT coalesce(max(no), 0) FROM runs")?),
+        ("events", largest("SELECT coalesce(max(pos), 0) FROM events")?),
+        // Of these no row is copied yet; each that is raises the number where need be.
+        ("consents", consent),
+        ("dispatches", 0),
     ] {
-        let largest: i64 = db.query_row(largest, [], |row| row.get(0))?;
         let known = given.iter().filter(|(name, _)| name == table).map(|(_, seq)| *seq).max();
         let given = known.map_or(largest, |known| known.max(largest));
         // A table in which nothing ever was has no number.
@@ -256,7 +311,8 @@ fn numbers(source: &Source, db: &Connection) -> Result<(), Fault> {
             set_number(db, table, given)?;
         }
     }
-    Ok(())
+    let line = "the numbers that were given last may not be what was written";
+    Ok((!is_whole).then(|| line.to_owned()))
 }
 
 /// Sets the number that was given last.

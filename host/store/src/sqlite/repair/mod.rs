@@ -4,7 +4,9 @@
 //! queue and waits follow from them. So every event that can be read, whatever the checksum of its
 //! page says, and that has a checksum of its own which fits, goes into a new file, and of each run
 //! whose journal is whole everything else is made again. What no journal tells (keys of repeated
-//! requests, sessions, facts, artifacts, hosts) is copied as far as it can be read.
+//! requests, sessions, facts, artifacts, hosts) is copied as far as it can be read. Where it has no
+//! checksum of its own either, that of its page counts: what stands on one that does not fit is left
+//! out or named.
 //!
 //! A store with tables of another version is made anew in the same way: journals have a format of
 //! their own. What is not kept as this program keeps it is said to be lost.
@@ -16,6 +18,7 @@
 //! the disk; whatever dies before leaves the old one where it is.
 
 mod journals;
+mod pages;
 mod rest;
 mod source;
 
@@ -51,7 +54,7 @@ pub struct Repair {
     pub runs: u64,
     /// Runs that were left out, one in each line with the reason.
     pub left_out: Vec<String>,
-    /// Other things of which a part could not be read, in words.
+    /// Other things of which a part could not be read, or may not be what was written, in words.
     pub lost: Vec<String>,
     /// The file before, into which its log was copied.
     pub kept: PathBuf,
@@ -110,7 +113,8 @@ fn fill(source: &Source, db: &Connection) -> Result<RepairCounts, Fault> {
     make_tables(db, source.format)?;
     db.execute_batch("BEGIN EXCLUSIVE")?;
     let journals = journals::copy(source, db)?;
-    let mut lost = rest::copy(source, db)?;
+    let mut lost = journals.lost;
+    lost.extend(rest::copy(source, db)?);
     if journals.unreadable > 0 {
         lost.push(format!("{} events cannot be read", journals.unreadable));
     }

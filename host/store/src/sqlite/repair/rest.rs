@@ -6,23 +6,94 @@ use taskrun_journal::artifact::digest;
 use taskrun_journal::fact::{FactNamespace, OwnerSession};
 use taskrun_journal::memory::FactChange;
 
+use super::pages::TablePages;
 use super::source::Source;
 use crate::sqlite::consents::{self, COLUMNS};
 use crate::sqlite::facts::{self, ChangeRow};
 use crate::sqlite::fault::Fault;
+use crate::sqlite::policies;
 use crate::sqlite::schema::unbits;
 
-/// Tables whose rows are copied as they are, with numbers where they have some: the table, the column
-/// with the run without which a row is left out, and the name of the rows for people.
-const PLAIN: [(&str, Option<usize>, &str); 8] = [
-    ("idempotency", Some(3), "keys of repeated requests"),
-    ("sessions", None, "sessions"),
-    ("hosts", None, "hosts"),
-    ("policies", None, "policies"),
-    ("outbox", Some(0), "reports of runs"),
-    ("dispatches", Some(1), "dispatches of runs"),
-    ("artifacts", Some(0), "artifacts of runs"),
-    ("fact_changes", Some(0), "changes of facts"),
+/// A table whose rows are copied as they are, and have no checksum but those of their pages.
+struct PlainTable {
+    name: &'static str,
+    /// The columns of its key, which are its first ones.
+    key: Key,
+    /// The column with the run without which a row is left out.
+    run: Option<usize>,
+    /// The name of its rows for people.
+    rows: &'static str,
+    doubt: Doubt,
+}
+
+/// The key of a table.
+#[derive(Clone, Copy)]
+enum Key {
+    /// A number.
+    Number,
+    /// So many columns.
+    Columns(usize),
+}
+
+/// The fate of rows that stand on pages whose checksums do not fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    Kept,
+    /// A wrong one would answer a request with the run of another, or tell a subscriber what is for
+    /// another.
+    LeftOut,
+}
+
+const PLAIN: [PlainTable; 7] = [
+    PlainTable {
+        name: "idempotency",
+        key: Key::Columns(2),
+        run: Some(3),
+        rows: "keys of repeated requests",
+        doubt: Doubt::LeftOut,
+    },
+    PlainTable {
+        name: "sessions",
+        key: Key::Columns(4),
+        run: None,
+        rows: "sessions",
+        doubt: Doubt::Kept,
+    },
+    PlainTable {
+        name: "hosts",
+        key: Key::Columns(1),
+        run: None,
+        rows: "hosts",
+        doubt: Doubt::Kept,
+    },
+    PlainTable {
+        name: "outbox",
+        key: Key::Number,
+        run: Some(0),
+        rows: "reports of runs",
+        doubt: Doubt::Kept,
+    },
+    PlainTable {
+        name: "dispatches",
+        key: Key::Number,
+        run: Some(1),
+        rows: "dispatches of runs",
+        doubt: Doubt::LeftOut,
+    },
+    PlainTable {
+        name: "artifacts",
+        key: Key::Columns(2),
+        run: Some(0),
+        rows: "artifacts of runs",
+        doubt: Doubt::Kept,
+    },
+    PlainTable {
+        name: "fact_changes",
+        key: Key::Columns(2),
+        run: Some(0),
+        rows: "changes of facts",
+        doubt: Doubt::Kept,
+    },
 ];
 
 /// The first version with the table of consents: one before that has lost none.
@@ -35,28 +106,10 @@ const BLOBS: &str = "no, tenant, hash, size, bytes";
 /// Copies all of it; returns what a part of could not be read.
 pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
     let mut lost = Vec::new();
-    for (table, run, name) in PLAIN {
-        // By their names: those of another version may stand in another order.
-        let columns = columns_of(db, table)?;
-        let read = |row: &Row<'_>| -> rusqlite::Result<Vec<Value>> {
-            (0..columns.len()).map(|column| row.get(column)).collect()
-        };
-        let marks = vec!["?"; columns.len()].join(", ");
-        let insert = format!("INSERT OR IGNORE INTO {table} VALUES ({marks})");
-        let read_all =
-            source.all(&format!("SELECT {} FROM {table}", columns.join(", ")), read, |row| {
-                if let Some(Value::Integer(no)) = run.map(|run| &row[run])
-                    && !db.prepare_cached("SELECT 1 FROM runs WHERE no = ?1")?.exists([no])?
-                {
-                    return Ok(());
-                }
-                db.prepare_cached(&insert)?.execute(params_from_iter(row))?;
-                Ok(())
-            })?;
-        if !read_all {
-            lost.push(format!("some {name} cannot be read"));
-        }
+    for table in &PLAIN {
+        lost.extend(plain(source, db, table)?);
     }
+    lost.extend(policies_of(source, db)?);
     // A run that was left out tells nobody any more, and nothing comes of a wait for it.
     db.execute_batch(
         "UPDATE outbox SET state = 0, taken_by = NULL
@@ -89,6 +142,62 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Faul
     Ok(lost)
 }
 
+/// Copies a table as it is; returns what is lost of it, or may be.
+fn plain(source: &Source, db: &Connection, table: &PlainTable) -> Result<Vec<String>, Fault> {
+    let PlainTable { name, key, run, rows, doubt } = *table;
+    // By their names: those of another version may stand in another order.
+    let columns = columns_of(db, name)?;
+    let list = columns.join(", ");
+    if !source.has(name, &list) {
+        return Ok(vec![format!("some {rows} cannot be read")]);
+    }
+    let key_columns = match key {
+        Key::Number => 1,
+        Key::Columns(count) => count,
+    };
+    let mut pages = source.summed.table((name, columns.as_slice(), key_columns))?;
+    let read = |row: &Row<'_>| -> rusqlite::Result<Vec<Value>> {
+        (0..columns.len()).map(|column| row.get(column)).collect()
+    };
+    let marks = vec!["?"; columns.len()].join(", ");
+    // Only for a key that is there: a value that its column does not take is not passed over.
+    let insert = format!("INSERT INTO {name} VALUES ({marks}) ON CONFLICT DO NOTHING");
+    let mut takes_all = true;
+    let keep = |row: Vec<Value>| -> Result<(), Fault> {
+        if let Some(Value::Integer(no)) = run.map(|run| &row[run])
+            && !db.prepare_cached("SELECT 1 FROM runs WHERE no = ?1")?.exists([no])?
+        {
+            return Ok(());
+        }
+        if doubt == Doubt::Kept || pages.has(&row)? {
+            let kept = db.prepare_cached(&insert)?.execute(params_from_iter(row));
+            match kept.map_err(Fault::from) {
+                // On a damaged page a value may be of another type than it was written as.
+                Err(fault) if fault.is_of_values() => takes_all = false,
+                kept => {
+                    kept?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let is_read = match key {
+        Key::Number => source.rows((name, columns[0].as_str(), list.as_str()), read, keep)? == 0,
+        Key::Columns(count) => source.keyed((name, list.as_str(), count), read, keep)?,
+    };
+    let unread = (!is_read || !takes_all).then(|| format!("some {rows} cannot be read"));
+    let doubtful = match (&pages, doubt) {
+        (TablePages::Whole, _) => None,
+        (TablePages::Damaged(_), Doubt::LeftOut) => {
+            Some(format!("some {rows} are left out: they stand on damaged pages"))
+        }
+        (TablePages::Damaged(_), Doubt::Kept) | (TablePages::Unknown, _) => {
+            Some(format!("some {rows} may not be what was written"))
+        }
+    };
+    Ok(unread.into_iter().chain(doubtful).collect())
+}
+
 /// The columns of a table of the new store, in their order. In brackets a name is never taken for a
 /// text where there is no such column.
 fn columns_of(db: &Connection, table: &str) -> Result<Vec<String>, Fault> {
@@ -115,6 +224,43 @@ fn consents_of(source: &Source, db: &Connection) -> Result<u64, Fault> {
         Ok(())
     })?;
     Ok(unreadable + damaged)
+}
+
+/// Texts of policies. Of one that is not what was written only the number goes on.
+fn policies_of(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
+    if !source.has("policies", policies::COLUMNS) {
+        return Ok(vec!["some policies cannot be read".to_owned()]);
+    }
+    let mut damaged = 0;
+    let read = |row: &Row<'_>| {
+        // A byte that is another may make a text none, or a number; then the checksum does not fit.
+        let text = |column: usize| -> rusqlite::Result<String> {
+            let bytes = row.get_ref(column)?.as_bytes().map_err(rusqlite::Error::from)?;
+            Ok(String::from_utf8_lossy(bytes).into_owned())
+        };
+        let number = |column: usize| row.get::<_, i64>(column).unwrap_or_default();
+        let texts = [text(0)?, text(2).unwrap_or_default(), text(3).unwrap_or_default()];
+        Ok((texts, [number(1), number(4)], number(5)))
+    };
+    let table = ("policies", policies::COLUMNS, 1);
+    let is_read = source.keyed(table, read, |(texts, numbers, sum)| {
+        let path = texts[0].clone();
+        match policies::checked(texts, numbers, sum) {
+            Ok(revision) => policies::insert(db, &revision),
+            Err(_) => {
+                damaged += 1;
+                policies::insert_without_text(db, path, unbits(numbers[0].max(0)))
+            }
+        }
+    })?;
+    if !is_read {
+        // The path of a row may be read where the rest is not; nor is its number known then.
+        let path = |row: &Row<'_>| row.get::<_, String>(0);
+        let keep = |path| policies::insert_without_text(db, path, 0);
+        source.all("SELECT path FROM policies", path, keep)?;
+    }
+    let unread = (!is_read).then(|| "some policies cannot be read".to_owned());
+    Ok(unread.into_iter().chain(lines("policies", damaged)).collect())
 }
 
 /// Facts, with the index of their words made again.

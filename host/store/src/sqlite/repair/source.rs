@@ -7,9 +7,10 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::journals::StoredEvent;
+use super::pages::SummedFile;
 use crate::sqlite::content::{file_version, other_tables};
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::leave_log;
+use crate::sqlite::open::{keep_log, leave_log};
 use crate::sqlite::schema::{FileVersion, SCHEMA_VERSION};
 use crate::sqlite::store_path::StorePath;
 
@@ -23,6 +24,8 @@ const EMPTY_WINDOWS_MAX: u32 = 10_000;
 /// A store that this process alone has open.
 pub(super) struct Source {
     db: Connection,
+    /// The same file by what its checksums say.
+    pub(super) summed: SummedFile,
     shown: String,
     /// The latest format of journals in it.
     pub(super) format: JournalFormat,
@@ -54,7 +57,9 @@ impl Source {
         let versions = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
         let FileVersion { tables, format } = file_version(&shown, versions, format)?;
         let other_version = (tables != SCHEMA_VERSION).then_some(tables);
-        let source = Self { db, shown, format, other_version };
+        copy_log(&db, &shown)?;
+        let summed = SummedFile::open(&place.file).map_err(|fault| fault.at(&shown))?;
+        let source = Self { db, summed, shown, format, other_version };
         match other_version {
             // Without journals nothing is known of it.
             Some(found) if !source.has("events", StoredEvent::COLUMNS) => {
@@ -99,28 +104,14 @@ impl Source {
         fault.is_damage() || (self.other_version.is_some() && fault.is_of_tables())
     }
 
-    /// Copies the log into the file and closes both, so that the file is all there is.
+    /// Closes the file, whose log is empty since it was opened, and goes. Its pages stay as they
+    /// were written, the first one with its checksum: should its place not be taken, it is what it
+    /// was.
     pub(super) fn close(self) -> Result<(), StoreError> {
-        let shown = self.shown;
-        if self.other_version.is_some() {
-            // Its pages stay as they were written, the first one with its checksum: the program
-            // before may be wanted again.
-            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-            let busy = self.db.query_row(sql, [], |row| row.get::<_, bool>(0));
-            return match busy.map_err(|error| Fault::from(error).at(&shown))? {
-                false => Ok(()),
-                true => Err(StoreError::Locked { path: shown }),
-            };
-        }
-        let mode = |row: &Row<'_>| row.get::<_, String>(0);
-        let mode = self.db.query_row("PRAGMA journal_mode = DELETE", [], mode);
-        match mode.map_err(|error| Fault::from(error).at(&shown))?.as_str() {
-            "delete" => Ok(()),
-            mode => {
-                let detail = format!("its log stays, in mode {mode}");
-                Err(StoreError::Unavailable { path: shown, detail })
-            }
-        }
+        let Self { db, summed, shown, .. } = self;
+        drop(summed);
+        let closed = keep_log(&db, false).and_then(|()| db.close().map_err(|(_, error)| error));
+        closed.map_err(|error| Fault::from(error).at(&shown))
     }
 
     /// Gives each row of a table that can be read, in the order of its numbers, to `keep`; returns
@@ -131,7 +122,8 @@ impl Source {
         read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
         mut keep: impl FnMut(T) -> Result<(), Fault>,
     ) -> Result<u64, Fault> {
-        let last = self.last(table, number)?;
+        let known_last = self.last(table, number)?;
+        let last = known_last.unwrap_or(i64::MAX);
         let window = format!(
             "SELECT {columns} FROM {table} NOT INDEXED WHERE {number} > ?1 ORDER BY {number} LIMIT {WINDOW}"
         );
@@ -146,6 +138,10 @@ impl Source {
                     false => after = at,
                 }
                 continue;
+            }
+            // Nothing tells how many there are.
+            if known_last.is_none() {
+                return Ok(unreadable + 1);
             }
             let end = last.min(at.saturating_add(WINDOW));
             for no in at + 1..=end {
@@ -198,23 +194,43 @@ impl Source {
         }
     }
 
-    /// The last number of a table: the one that was given last, or else the largest that is found.
-    fn last(&self, table: &str, number: &str) -> Result<i64, Fault> {
+    /// The last number of a table: the one that was given last, or else the largest that is found;
+    /// `None` if no number was given last and the largest cannot be read.
+    fn last(&self, table: &str, number: &str) -> Result<Option<i64>, Fault> {
         let given = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
         let given = self.db.query_row(given, [table], |row| row.get::<_, i64>(0)).optional();
         let largest = format!("SELECT coalesce(max({number}), 0) FROM {table} NOT INDEXED");
         let largest = self.db.query_row(&largest, [], |row| row.get::<_, i64>(0));
         match (given.map_err(Fault::from), largest.map_err(Fault::from)) {
-            (Ok(Some(given)), Ok(largest)) => Ok(given.max(largest)),
-            (Ok(Some(given)), Err(fault)) if self.is_unreadable(&fault) => Ok(given),
-            (Ok(None), Ok(largest)) => Ok(largest),
-            (Err(fault), Ok(largest)) if self.is_unreadable(&fault) => Ok(largest),
+            (Ok(given), Ok(largest)) => Ok(Some(given.unwrap_or(largest).max(largest))),
+            (Ok(given), Err(fault)) if self.is_unreadable(&fault) => Ok(given),
+            (Err(fault), Ok(largest)) if self.is_unreadable(&fault) => Ok(Some(largest)),
             (Err(fault), _) | (_, Err(fault)) => Err(fault),
         }
     }
 
-    /// Gives each row of a table without numbers to `keep`, up to the first that cannot be read;
-    /// false if there is one.
+    /// Gives each row of a table without numbers to `keep`, in the order of its key, which is so many
+    /// of its first columns; where one cannot be read it goes on from the end. False if there is
+    /// such a one.
+    pub(super) fn keyed<T>(
+        &self,
+        (table, columns, key): (&str, &str, usize),
+        read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+        mut keep: impl FnMut(T) -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
+        let ordered = |direction: &str| {
+            let key: Vec<String> = (1..=key).map(|column| format!("{column}{direction}")).collect();
+            format!("SELECT {columns} FROM {table} ORDER BY {}", key.join(", "))
+        };
+        if self.all(&ordered(""), &read, &mut keep)? {
+            return Ok(true);
+        }
+        self.all(&ordered(" DESC"), &read, &mut keep)?;
+        Ok(false)
+    }
+
+    /// Gives each row that a statement finds to `keep`, up to the first that cannot be read; false if
+    /// there is one.
     pub(super) fn all<T>(
         &self,
         sql: &str,
@@ -256,5 +272,14 @@ impl Source {
             Err(fault) if self.is_unreadable(&fault) => Ok(None),
             found => found,
         }
+    }
+}
+
+/// Copies the log into the file, so that the file is all there is.
+fn copy_log(db: &Connection, shown: &str) -> Result<(), StoreError> {
+    let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
+    match busy.map_err(|error| Fault::from(error).at(shown))? {
+        false => Ok(()),
+        true => Err(StoreError::Locked { path: shown.to_owned() }),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use taskrun_journal::answers::Answers;
 use taskrun_journal::channel::Channel;
+use taskrun_journal::delivery::Delivery;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
@@ -157,7 +158,7 @@ impl Controller {
             return Ok(Err(error.to_string()));
         }
         let parts = &self.0.parts;
-        if let Some(veto) = parts.hooks.ask(&*parts.clock, &Moment::Spawn { spec: &spec }).await {
+        if let Some(veto) = parts.hooks.ask(&*parts.machine, &Moment::Spawn { spec: &spec }).await {
             return Ok(Err(veto.to_string()));
         }
         let admission = Admission { queue_max: parts.settings.queue_max, ..Admission::UNBOUNDED };
@@ -203,8 +204,7 @@ fn request_of(
 fn task_of(told: &[Arc<RunSpec>]) -> String {
     let mut prompts: Vec<&str> = Vec::new();
     for run in told {
-        let stated = run.delivery.as_ref().and_then(|delivery| delivery.prompt.as_deref());
-        let prompt = stated.map(str::trim).filter(|prompt| !prompt.is_empty()).unwrap_or(TASK);
+        let prompt = run.delivery.as_ref().and_then(Delivery::task).unwrap_or(TASK);
         let bytes: usize = prompts.iter().map(|prompt| prompt.len() + 1).sum();
         if !prompts.contains(&prompt) && bytes + prompt.len() <= TASK_BYTES_MAX {
             prompts.push(prompt);

@@ -57,14 +57,14 @@ fn results(calls: &[(&String, &String, &String)], answer: &Answer) -> AnswerPart
     });
     let message = Message { role: Role::Assistant, parts: parts.collect() };
     let outputs = calls.iter().map(|(name, id, payload)| {
-        let ExternalResult { outcome, bounds } = result(id, answer);
+        let ExternalResult { outcome, bounds } = result_from_outside(id, answer);
         ToolOutput { bounds, ..ToolOutput::plain(name, id, payload, outcome) }
     });
     AnswerPart::Results { calls: message, outputs: outputs.collect() }
 }
 
 /// The result that an answer gives a call.
-fn result(tool_call_id: &str, answer: &Answer) -> ExternalResult {
+pub(crate) fn result_from_outside(tool_call_id: &str, answer: &Answer) -> ExternalResult {
     let nobody = || {
         let error = ToolError::coded("timeout", NOBODY.to_owned());
         ExternalResult::from(ToolOutcome::Failure(ToolFailure { error, retry_hint: None }))

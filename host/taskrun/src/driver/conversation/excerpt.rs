@@ -9,7 +9,7 @@ use taskrun_policy::least;
 
 use super::Conversation;
 use super::results::{OVER_BUDGET, leave_out, saved_without};
-use crate::compaction::{Compaction, Layout, Window, cut_newest, left_out, shown, turns};
+use crate::compaction::{Compaction, Layout, Window, cut_newest, left_out, shown};
 use crate::ports::planner::ConversationView;
 
 /// A conversation as a planner is given it.
@@ -19,18 +19,22 @@ pub(crate) struct Excerpt {
     pub messages: Arc<Vec<Message>>,
     /// The place of the first message that the step which decided last was not given.
     pub first_new: usize,
+    /// The place of the task.
+    pub task: usize,
+    /// True if nothing is left out of the messages.
+    pub is_whole: bool,
     /// The results of the calls that its view has.
     pub outputs: Arc<Vec<ToolOutput>>,
-    /// The turns that are left out of the messages, as they were.
-    pub turns: Option<Artifact>,
+    /// The messages that are left out, as they were.
+    pub left_out: Option<Artifact>,
 }
 
 /// The messages of an excerpt that leaves some out, as they are shown from one compaction to the next.
 #[derive(Clone, Debug)]
 pub(super) struct MessageExcerpt {
     compaction: Compaction,
-    /// The turns that are left out, as they were.
-    turns: Option<Artifact>,
+    /// The messages that are left out, as they were.
+    left_out: Option<Artifact>,
     /// The number of messages of the conversation that were shown so.
     of: usize,
     messages: Arc<Vec<Message>>,
@@ -46,8 +50,9 @@ pub(super) struct OutputExcerpt {
 impl Conversation {
     /// Messages, and the results that a view has, in at most `max` bytes, and the messages in a
     /// model's window, if that can be. Where they are more, half is left: the values of the oldest
-    /// results are left out first, then the oldest turns; never the newest result. `None` if `max`
-    /// is not enough for that. What is new of the results has what the new messages leave of `max`.
+    /// results are left out first, then the oldest turns, then what was said before the task; never the
+    /// newest result. `None` if `max` is not enough for that. New results have the part of `max`
+    /// that the new messages leave.
     #[must_use]
     pub(crate) fn within(
         &mut self,
@@ -56,7 +61,7 @@ impl Conversation {
         view: ConversationView,
     ) -> Option<Excerpt> {
         let mut messages = Arc::clone(&self.messages);
-        let layout = Layout::of(&self.messages);
+        let layout = Layout::of(&self.messages, Some(self.task));
         // Those before them came with the request of the run.
         let before = layout.results().saturating_sub(self.outputs.len());
         let (mut compaction, mut room) = (Compaction::default(), None);
@@ -78,10 +83,11 @@ impl Conversation {
             return None;
         }
         compaction = compaction.and(all);
-        let mut turns = None;
+        let gone = compaction.gone(&self.messages, Some(self.task));
+        let mut left_out = None;
         if compaction != Compaction::default() {
-            let shown = self.shown_without(compaction);
-            (messages, turns) = (Arc::clone(&shown.messages), shown.turns.clone());
+            let shown = self.shown_without(compaction, &gone);
+            (messages, left_out) = (Arc::clone(&shown.messages), shown.left_out.clone());
         }
         if let Some(room) = room {
             let bytes = messages.iter().map(Message::bytes).sum::<usize>();
@@ -90,7 +96,9 @@ impl Conversation {
                 cut_newest(messages, room, OVER_BUDGET);
             }
         }
-        let first_new = place_in_excerpt(&self.messages, compaction, self.given.messages);
+        let first_new = place_in_excerpt(&gone, self.given.messages);
+        let task = place_in_excerpt(&gone, self.task);
+        let is_whole = Arc::ptr_eq(&messages, &self.messages);
         let outputs = match view {
             ConversationView::Whole => self.outputs_without(all.results.saturating_sub(before)),
             ConversationView::New => {
@@ -98,12 +106,12 @@ impl Conversation {
                 new_outputs(&self.outputs[self.given.results..], max.saturating_sub(beside))
             }
         };
-        Some(Excerpt { messages, first_new, outputs, turns })
+        Some(Excerpt { messages, first_new, task, is_whole, outputs, left_out })
     }
 
     /// The messages without what is left out. From one compaction to the next that is the same, so what
     /// was shown stays as it is, and those that came since follow on it.
-    fn shown_without(&mut self, compaction: Compaction) -> &MessageExcerpt {
+    fn shown_without(&mut self, compaction: Compaction, gone: &[bool]) -> &MessageExcerpt {
         let known = self.message_excerpt.take();
         let shown = match known {
             Some(mut shown) if shown.compaction == compaction => {
@@ -113,16 +121,18 @@ impl Conversation {
             }
             known => {
                 // They are written and named once.
-                let same = known.filter(|known| known.compaction.turns == compaction.turns);
-                let turns = match same.and_then(|known| known.turns) {
-                    Some(turns) => Some(turns),
-                    None => left_out(&self.messages, compaction),
+                let messages_out = |one: Compaction| (one.turns, one.words);
+                let same = known
+                    .filter(|known| messages_out(known.compaction) == messages_out(compaction));
+                let left_out = match same.and_then(|known| known.left_out) {
+                    Some(known) => Some(known),
+                    None => left_out(&self.messages, gone),
                 };
-                let whole = turns.as_ref().map(Artifact::reference);
-                let messages = shown(&self.messages, compaction, OVER_BUDGET, whole);
+                let whole = left_out.as_ref().map(Artifact::reference);
+                let messages = shown(&self.messages, (compaction, gone), OVER_BUDGET, whole);
                 MessageExcerpt {
                     compaction,
-                    turns,
+                    left_out,
                     of: self.messages.len(),
                     messages: Arc::new(messages),
                 }
@@ -166,14 +176,9 @@ fn new_outputs(outputs: &[ToolOutput], max: usize) -> Arc<Vec<ToolOutput>> {
 }
 
 /// The place in an excerpt of the message at this place of the conversation, or of the next one that is
-/// not left out.
-fn place_in_excerpt(messages: &[Message], compaction: Compaction, place: usize) -> usize {
-    if compaction.turns == 0 {
-        return place;
-    }
-    let left_out = turns(messages).into_iter().take(compaction.turns);
-    let before = left_out.filter(|turn| turn.start < place);
-    let gone: usize = before.map(|turn| turn.end.min(place) - turn.start).sum();
+/// not left out; `gone` are those that are.
+fn place_in_excerpt(gone: &[bool], place: usize) -> usize {
+    let gone = gone.iter().take(place).filter(|gone| **gone).count();
     // One message stands there instead of all of them.
     place - gone + usize::from(gone > 0)
 }

@@ -260,8 +260,8 @@ fn turns_that_are_left_out_are_written_once_and_as_the_journal_has_them() {
         let shown = one.within(1_000_000, met(10_000), Whole).expect("room");
         let anew =
             conversation(&events[..=at]).within(1_000_000, met(10_000), Whole).expect("room");
-        assert_eq!((&shown.messages, &shown.turns), (&anew.messages, &anew.turns), "{at}");
-        let Some(turns) = shown.turns else { continue };
+        assert_eq!((&shown.messages, &shown.left_out), (&anew.messages, &anew.left_out), "{at}");
+        let Some(turns) = shown.left_out else { continue };
         match before.is_some_and(|before| Arc::ptr_eq(&before, turns.bytes())) {
             true => kept += 1,
             false => made += 1,

@@ -112,8 +112,11 @@ impl Recorder {
                             Err(Halt::Store(_)) => has_looked = false,
                             Err(halt) => return Err(halt),
                         }
-                        // The wait for more to write may have been cut short by this.
-                        if !stands {
+                        // The wait for more to write may have been cut short by this: what was
+                        // reported is written here, or waited for anew once that may be written.
+                        if stands {
+                            self.wake.notify_one();
+                        } else {
                             self.flush().await?;
                         }
                         break;

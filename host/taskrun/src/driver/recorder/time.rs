@@ -51,6 +51,11 @@ impl Recorder {
         is_over.then_some(Outcome::RoundOver { limit_ms })
     }
 
+    /// True if the run has been running for as long as a budget of time lets it.
+    pub(in crate::driver) fn has_worked_for(&self, wall: Option<Duration>) -> bool {
+        wall.is_some_and(|wall| self.ran() >= wall)
+    }
+
     /// The rest of the time in which the run may begin something.
     pub(in crate::driver) fn time_for_work(&self) -> Option<Duration> {
         self.wall.map(|wall| wall.saturating_sub(self.ran()))

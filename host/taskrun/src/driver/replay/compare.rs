@@ -153,7 +153,7 @@ fn shown_of(attempted: &Attempted, run: &Run) -> String {
             | Outcome::HandedOver { .. }
             | Outcome::Deferred
             | Outcome::Partial(_)
-            | Outcome::Exhausted(_)
+            | Outcome::Exhausted { .. }
             | Outcome::RetryAborted { .. }
             | Outcome::OutOfPatience { .. }
             | Outcome::NoResult { .. }

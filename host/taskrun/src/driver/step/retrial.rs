@@ -101,7 +101,7 @@ pub(in crate::driver) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
         | Outcome::HandedOver { .. }
         | Outcome::Deferred
         | Outcome::Partial(_)
-        | Outcome::Exhausted(_)
+        | Outcome::Exhausted { .. }
         | Outcome::RetryAborted { .. }
         | Outcome::OutOfPatience { .. }
         | Outcome::NoResult { .. }

@@ -16,7 +16,8 @@ use taskrun_journal::plan::PlannerError;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, HostFunction, Limits, MissingFields, Policy, Retry, RetryOn, Use,
+    AgentRules, AskRules, Budget, Capability, HostFunction, Limits, MissingFields, Policy, Retry,
+    RetryOn, Use,
 };
 
 use super::super::consent::check_asks;
@@ -175,7 +176,7 @@ fn left(spec: &RunSpec, above: &Above) -> Vec<String> {
 fn a_request_is_held_against_what_those_above_leave() {
     let (own, code) = (agent("a"), code());
     let check = |spec: &RunSpec| {
-        narrowing::check(spec, &own, code.tools.specs()).map_err(|error| error.to_string())
+        narrowing::check(spec, &own, code.tools.specs(), None).map_err(|error| error.to_string())
     };
     assert_eq!(check(&beneath(Narrowing::default(), &[])), Ok(()));
     assert_eq!(check(&beneath(only(&["t/f"]), &[only(&["t/*"])])), Ok(()));
@@ -354,6 +355,32 @@ fn rules_are_those_of_then_and_now_of_all_above_and_what_requests_deny() {
     assert_eq!(decides(&both, &beneath(open(), &[]), &[]), [false, false]);
     both.origin = Some(Origin { now: None, ..origin("") });
     assert_eq!(decides(&both, &beneath(open(), &[]), &[]), [true, false]);
+}
+
+#[test]
+fn a_denial_of_a_name_that_left_the_policy_takes_nothing_else_away() {
+    let [own, top] = ["a", "top"].map(|name| Agent {
+        rules: rules_of(name, "allow = [\"model: *\", \"workspace-read: **\"]"),
+        ..agent(name)
+    });
+    let known = [Some(Arc::new(top))];
+    let may_read = |spec: &RunSpec, above: &Above| {
+        let rights: Vec<_> = above.iter().map(|one| one.as_deref().map(Agent::rights)).collect();
+        let rules = rules_of_run(&own.rights(), spec, &rights);
+        rules.decide(&Use::Path(Capability::WorkspaceRead, "docs/a")).is_ok()
+    };
+    for (rule, allowed) in [
+        ("model: m", true),
+        ("model: gone", true),
+        ("prompts: gone", true),
+        // Neither could have been accepted.
+        ("model: two words", false),
+        ("nothing", false),
+    ] {
+        assert_eq!(may_read(&beneath(denying(rule), &[]), &[]), allowed, "{rule}");
+        let under = beneath(Narrowing::default(), &[denying(rule)]);
+        assert_eq!(may_read(&under, &known), allowed, "{rule}");
+    }
 }
 
 #[test]

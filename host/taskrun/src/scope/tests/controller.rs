@@ -88,6 +88,7 @@ fn answered(question: &RunsQuestion<EventPage>) -> Event {
     Event::HostAnswered {
         call: 0,
         request: blake3::hash(&text).to_hex()[..32].to_owned(),
+        model: None,
         answer: Box::new(HostAnswer::Controller { operation, reply }),
     }
 }

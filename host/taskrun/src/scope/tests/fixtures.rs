@@ -51,7 +51,8 @@ impl Model for Scripted {
         let hash = blake3::hash(asked.as_bytes());
         let byte = |at: usize| hash.as_bytes()[at];
         if byte(0).is_multiple_of(8) {
-            return Err(ModelError::RateLimited { retry_after_ms: Some(u64::from(byte(1))) });
+            let retry_after_ms = Some(u64::from(byte(1)));
+            return Err(ModelError::RateLimited { retry_after_ms, said: None });
         }
         let usage = Usage { total_tokens: u64::from(byte(2)), ..Usage::default() };
         let mut items: Vec<Result<Chunk, ModelError>> =
@@ -85,6 +86,7 @@ pub(super) fn question(text: &str) -> CompletionRequest {
         stop_sequences: Vec::new(),
         response_schema: None,
         media: taskrun_journal::media::MediaBytes::default(),
+        tokens_left: None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! Refusals of a step that runs again, and answers that another program recorded.
 
 use taskrun_journal::format::JournalFormat;
+use taskrun_journal::message::LogLevel;
 use taskrun_policy::{CallRules, Capability, Policy, Use};
 
 use super::super::*;
 use super::fixtures::{Host, POLICY, question};
+use super::scope;
 
 const READ: Use<'static> = Use::Path(Capability::WorkspaceRead, "x");
 
@@ -121,4 +123,72 @@ async fn answers_to_questions_that_another_program_named_otherwise_are_taken_by_
     let same = taken_up(&before, DigestsSince::default());
     same.run(twice(&same.scope)).await;
     assert!(same.scope.finish().divergence.is_some());
+}
+
+#[test]
+fn a_refusal_is_on_record_whatever_else_the_guest_has_written_down() {
+    let long = "x".repeat(1 << 10);
+    // Those of calls, by their number and by their bytes, and those of a finalizer.
+    let tries = [(10_000, 1 << 20, "x"), (10_000, 1 << 20, long.as_str()), (100, 64 << 10, "x")];
+    for (events, bytes, line) in tries {
+        let scope = scope(events, bytes);
+        for _ in 0..=10_000 {
+            scope.log(LogLevel::Info, "guest", line, Labels::new());
+        }
+        let told = read(&scope);
+        assert!(told.starts_with("Err"), "{told}");
+        let end = scope.finish();
+        let last = end.events.last().expect("there are events");
+        assert!(matches!(last, Event::PolicyDecision { told: Some(_), .. }), "{last:?}");
+        assert!(end.dropped > 0, "there is no room for all the lines");
+    }
+}
+
+#[test]
+fn refusals_over_their_bound_are_counted_by_what_was_refused() {
+    let scope = scope(0, 0);
+    for _ in 0..1_003 {
+        read(&scope);
+    }
+    scope.allow(&Use::Model("m")).expect_err("no rule allows it");
+    let end = scope.finish();
+    assert_eq!((end.events.len(), end.dropped), (1_000, 0));
+    let expected = [("model".to_owned(), 1), ("workspace-read".to_owned(), 3)];
+    assert_eq!(end.dropped_refusals, BTreeMap::from(expected));
+}
+
+#[test]
+fn refusals_are_bounded_in_their_bytes() {
+    let (scope, path) = (scope(0, 0), "x".repeat(1 << 10));
+    for _ in 0..1_000 {
+        scope.allow(&Use::Path(Capability::WorkspaceRead, &path)).expect_err("no rule allows it");
+    }
+    let end = scope.finish();
+    let bytes: usize = end.events.iter().map(Event::text_bytes).sum();
+    assert!((1_000_000..=1 << 20).contains(&bytes), "{bytes}");
+    let dropped = end.dropped_refusals["workspace-read"];
+    assert_eq!(end.events.len() + dropped as usize, 1_000);
+}
+
+#[tokio::test]
+async fn refusals_over_the_bound_that_an_earlier_program_recorded_are_no_other_step() {
+    let guest = async |scope: &CallScope, refusals: usize| {
+        for _ in 0..refusals {
+            read(scope);
+        }
+        scope.log(LogLevel::Info, "guest", "done", Labels::new());
+    };
+    let first = host(&[], 1, rules("", ""), "a@1");
+    first.run(guest(&first.scope, 1)).await;
+    let one = first.journal();
+    let [refusal, line] = one.as_slice() else { panic!("two events: {one:?}") };
+    let mut before = vec![refusal.clone(); 1_005];
+    before.push(line.clone());
+    let again = host(&before, 2, rules("", ""), "a@1");
+    again.run(guest(&again.scope, 1_007)).await;
+    assert_eq!(again.journal(), before);
+    let end = again.scope.finish();
+    assert_eq!((end.events, end.divergence), (Vec::new(), None));
+    // The two that are not among them were over its bound, too.
+    assert_eq!(end.dropped_refusals, BTreeMap::from([("workspace-read".to_owned(), 2)]));
 }

@@ -198,6 +198,34 @@ async fn a_window_without_room_is_asked_once_more_with_half() {
     assert_eq!((said, asked.len()), (Err(told), 1));
 }
 
+#[tokio::test]
+async fn a_window_without_room_for_what_was_said_before_is_asked_once_more_with_less_of_it() {
+    let say = |role, text: &str| Message::text(role, format!("{text} {}", "x".repeat(2_000)));
+    let before = (0..8).flat_map(|_| [say(Role::User, "before"), say(Role::Assistant, "so")]);
+    let task = say(Role::User, "task");
+    let conversation: Vec<_> = before.chain([task.clone()]).collect();
+    let instructions = Message::text(Role::System, "Be brief.");
+    let messages = [instructions.clone()].into_iter().chain(conversation.clone()).collect();
+    let request = CompletionRequest { messages, ..question("") };
+    let told = || Err(ModelError::ContextWindow("too long".to_owned()));
+    for knows_task in [true, false] {
+        let (mut scope, model) = scope(vec![told(), answers()]);
+        let place = conversation.len() - 1;
+        let shown =
+            StepConversation::new(Arc::new(conversation.clone()), QuestionDigests::default());
+        let shown = if knows_task { shown.with_task(place) } else { shown };
+        scope.parts.services.conversation = Some(shown);
+        scope.ask(request.clone()).await.expect("an answer");
+        let asked = model.asked.lock().expect("no panic").clone();
+        let second = &asked[1];
+        let is_half = bytes(second) <= bytes(&request) / 2;
+        assert_eq!((&second.messages[0], second.messages.last()), (&instructions, Some(&task)));
+        let left = second.messages.iter().filter(|one| one.joined_text().starts_with("before"));
+        // Words of the user go only where it is known which of them are the task.
+        assert_eq!((is_half, left.count() < 8), (knows_task, knows_task));
+    }
+}
+
 /// Counts the tokens of an answer that does not fit, and never comes to another one.
 #[derive(Default)]
 struct Hesitant {

@@ -26,7 +26,7 @@ fn clock_read(readings: &[(u64, u32)]) -> Event {
 
 fn answered(call: u32, request: &str, answer: ModelAnswer) -> Event {
     let answer = Box::new(HostAnswer::Model(answer));
-    Event::HostAnswered { call, request: request.to_owned(), answer }
+    Event::HostAnswered { call, request: request.to_owned(), model: None, answer }
 }
 
 fn is_diverged(host: &Host) -> bool {

@@ -78,9 +78,45 @@ fn new_is_what_the_step_that_decided_last_was_not_given() {
     }
     said.carry_on("go on");
     let shown = said.within(1_000_000, met(3_000), ConversationView::New).expect("room");
-    assert!(shown.turns.is_some());
+    assert!(shown.left_out.is_some());
     assert_eq!((shown.first_new, shown.outputs.len()), (0, said.outputs.len()));
     assert_eq!(new_in(&mut said, Window::default()).0.len(), said.messages.len());
+}
+
+#[test]
+fn words_of_earlier_runs_that_are_left_out_are_kept_under_one_name_and_the_task_stays() {
+    let earlier: Vec<Message> = (0..8)
+        .flat_map(|number| {
+            let line = format!("line {number} {}", "x".repeat(1_500));
+            [Message::text(Role::User, line), Message::text(Role::Assistant, "so")]
+        })
+        .collect();
+    let carried = Event::HistoryCarried { runs: Vec::new(), messages: earlier.clone() };
+    let mut events = vec![carried];
+    for number in 1..=20 {
+        let id = format!("c{number}");
+        events.extend([decided(number), asked(&[&id]), answered(&id, value(900))]);
+    }
+    let mut one = conversation(&[]);
+    for (at, event) in events.iter().enumerate() {
+        one.push(event);
+        let shown = one.within(1_000_000, met(8_000), Whole).expect("room");
+        let bytes: usize = shown.messages.iter().map(Message::bytes).sum();
+        assert!(bytes <= 8_000, "{bytes} after {at}");
+        assert_eq!(shown.messages[shown.task], Message::text(Role::User, "task"), "{at}");
+        assert!(!shown.is_whole);
+        let anew = conversation(&events[..=at]).within(1_000_000, met(8_000), Whole).expect("room");
+        assert_eq!((&shown.messages, &shown.left_out), (&anew.messages, &anew.left_out), "{at}");
+        let left_out = shown.left_out.expect("some");
+        let text = std::str::from_utf8(left_out.bytes()).expect("a text");
+        let first: Message = serde_json::from_str(text.lines().next().expect("one")).expect("JSON");
+        assert_eq!(first, earlier[0]);
+        // Nothing is missing.
+        let of_them = |one: &&Message| earlier.contains(*one);
+        let kept = shown.messages.iter().filter(of_them).count();
+        let gone = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
+        assert_eq!(kept + gone.filter(|one| earlier.contains(one)).count(), earlier.len(), "{at}");
+    }
 }
 
 #[test]

@@ -1,25 +1,32 @@
-//! Texts of policies without what they say of models: there operators write addresses, headers and
-//! the places of keys, and no run of an earlier policy reads any of it.
+//! Texts of policies without what they say of models and subscribers: there operators write
+//! addresses, headers, command lines and the places of keys, and no run of an earlier policy reads
+//! any of it.
 
 use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// The text of a policy in which only the names of models are left of their tables. All else stands
-/// where it stood, line and column, so that the places in what was recorded under it are the same.
+use super::parse_subscriber::SUBSCRIBER_TABLES;
+
+/// The text of a policy in which only the names of models and subscribers are left of their tables.
+/// All else stands where it stood, line and column, so that the places in what was recorded under
+/// it are the same.
 ///
 /// # Errors
 /// The words of the parser, if the text is not TOML.
-pub fn without_models(text: &str) -> Result<String, String> {
+pub fn without_addresses(text: &str) -> Result<String, String> {
     let document = DeTable::parse(text).map_err(|error| error.message().to_owned())?;
     let mut headers = Vec::new();
     headers_of(text, document.get_ref(), &mut headers);
     headers.sort_unstable();
     let mut bytes = text.as_bytes().to_vec();
-    if let Some(models) = document.get_ref().get("model") {
-        let blank = Blank { text, headers: &headers };
-        blank.value(models, 0, &mut bytes);
+    let blank = Blank { text, headers: &headers };
+    let kinds = SUBSCRIBER_TABLES.iter().map(|(kind, _)| *kind);
+    for kind in std::iter::once("model").chain(kinds) {
+        if let Some(tables) = document.get_ref().get(kind) {
+            blank.value(tables, 0, &mut bytes);
+        }
     }
     // Only whole values were replaced by ASCII.
     String::from_utf8(bytes).map_err(|error| error.to_string())
@@ -73,8 +80,8 @@ struct Blank<'t> {
 }
 
 impl Blank<'_> {
-    /// Takes away what a value says; `level` counts the tables above it: the table of all models
-    /// is at 0, and that of a model, whose name stays, at 1.
+    /// Takes away what a value says; `level` counts the tables above it: the table of all models,
+    /// or of all subscribers of a kind, is at 0, and that of one, whose name stays, at 1.
     fn value(&self, value: &Spanned<DeValue<'_>>, level: usize, bytes: &mut [u8]) {
         let span = value.span();
         let is_header = |value: &Spanned<DeValue<'_>>| is_header(self.text, &value.span());
@@ -87,9 +94,7 @@ impl Blank<'_> {
         };
         if level > 0 && is_header(value) {
             // Also the comments in it, in which somebody may have left a header of a request.
-            let next = self.headers.partition_point(|(start, _)| *start <= span.start);
-            let end = self.headers.get(next).map_or(self.text.len(), |(start, _)| *start);
-            spaces(bytes, span.end..end);
+            spaces(bytes, self.beneath(&span));
             // What is beneath has headers of its own, or is gone.
             return table.values().for_each(|inner| self.inner_headers(inner, bytes));
         }
@@ -97,9 +102,18 @@ impl Blank<'_> {
             return replace(bytes, span, b"{}");
         }
         table.values().for_each(|inner| self.value(inner, level + 1, bytes));
+        if is_header(value) {
+            comments(bytes, self.beneath(&span));
+        }
     }
 
-    /// Takes away what stands under the headers of a model's own tables.
+    /// The text from the end of a header to the next one.
+    fn beneath(&self, header: &Range<usize>) -> Range<usize> {
+        let next = self.headers.partition_point(|(start, _)| *start <= header.start);
+        header.end..self.headers.get(next).map_or(self.text.len(), |(start, _)| *start)
+    }
+
+    /// Takes away what stands under the headers of the own tables of a model or a subscriber.
     fn inner_headers(&self, value: &Spanned<DeValue<'_>>, bytes: &mut [u8]) {
         match value.get_ref() {
             DeValue::Table(table) => {
@@ -130,6 +144,37 @@ fn replace(bytes: &mut [u8], span: Range<usize>, with: &[u8]) {
     }
 }
 
+/// The part of a line that a byte stands in.
+#[derive(Clone, Copy)]
+enum LinePart {
+    Plain,
+    /// A key in these quotes.
+    Quoted(u8),
+    /// The byte after a backslash in double quotes.
+    Escaped,
+    Comment,
+}
+
+/// Takes away the comments of lines in which nothing is left of values, so that only keys have
+/// quotes.
+fn comments(bytes: &mut [u8], span: Range<usize>) {
+    let mut part = LinePart::Plain;
+    for byte in bytes.get_mut(span).into_iter().flatten() {
+        part = match (part, *byte) {
+            (_, b'\n') => LinePart::Plain,
+            (LinePart::Comment, _) | (LinePart::Plain, b'#') => {
+                *byte = b' ';
+                LinePart::Comment
+            }
+            (LinePart::Plain, quote @ (b'"' | b'\'')) => LinePart::Quoted(quote),
+            (LinePart::Quoted(quote), end) if quote == end => LinePart::Plain,
+            (LinePart::Quoted(b'"'), b'\\') => LinePart::Escaped,
+            (LinePart::Escaped, _) => LinePart::Quoted(b'"'),
+            (part, _) => part,
+        };
+    }
+}
+
 /// Leaves nothing but line breaks.
 fn spaces(bytes: &mut [u8], span: Range<usize>) {
     for byte in bytes.get_mut(span).into_iter().flatten().filter(|byte| **byte != b'\n') {
@@ -139,7 +184,11 @@ fn spaces(bytes: &mut [u8], span: Range<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{model_names, without_models};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::{model_names, without_addresses};
+    use crate::policy::Policy;
 
     #[test]
     fn only_the_names_of_models_are_left_and_all_else_stands_where_it_stood() {
@@ -156,7 +205,7 @@ mod tests {
             "[agent.a]\ncomponent = \"c.wasm\"\n[model.m]\nkey = \"SECRET\"",
         ];
         for text in texts {
-            let left = without_models(text).expect("it is TOML");
+            let left = without_addresses(text).expect("it is TOML");
             assert_eq!(left.len(), text.len(), "{left}");
             let kept = text.split("[agent.a]").next().map_or(0, str::len);
             assert!(left[kept..].starts_with("[agent.a]\ncomponent = \"c.wasm\"\n"), "{left}");
@@ -170,7 +219,40 @@ mod tests {
     }
 
     #[test]
+    fn only_the_names_of_subscribers_are_left_and_a_reader_of_kept_policies_takes_it() {
+        let text = "[webhook.ci] # SECRET\nurl = \"https://example.com/SECRET\"\nsecret_file = \"SECRET\"\n\
+                    [command]\nmail = { run = [\"./SECRET\", \"SECRET\"], timeout = \"5s\" }\n\
+                    other.run = [\n\"./SECRET\",\n]\n[file.log]\npath = \"SECRET\"\n\n\
+                    [channel.post]\nto = \"webhook/ci\"\n[agent.a]\ncomponent = \"c.wasm\"\n\
+                    subscribers = [\"webhook/ci\", \"command/mail\", \"command/other\", \"file/log\"]\n";
+        let left = without_addresses(text).expect("it is TOML");
+        assert!(!left.contains("SECRET"), "{left}");
+        let (before, after) = (text.find("[channel.post]"), left.find("[channel.post]"));
+        assert_eq!((left.len(), after), (text.len(), before), "{left}");
+        let (path, defaults) = (Path::new("/conf/taskrun.toml"), Arc::default());
+        let whole = Policy::parse_without_models(text, path, &defaults).expect("a policy");
+        let blank = Policy::parse_without_models(&left, path, &defaults).expect("a policy");
+        assert_eq!((whole.subscribers.len(), blank.subscribers.len()), (4, 0));
+        assert_eq!(whole.agents, blank.agents);
+        assert_eq!(whole.channels, blank.channels);
+        Policy::parse(&left, path).expect_err("a policy of now says where its subscribers are");
+    }
+
+    #[test]
+    fn comments_beneath_the_header_of_all_are_gone_and_names_are_left() {
+        let text = "[webhook] # SECRET\n# SECRET: 'x' \"y\n\
+                    \"a#b\\\"c\".url = \"SECRET\" # SECRET\n\
+                    'd#\"e' = { url = \"SECRET\" } # SECRET\n\n[agent.a] # it stays\n";
+        let left = without_addresses(text).expect("it is TOML");
+        assert!(!left.contains("SECRET") && left.ends_with("[agent.a] # it stays\n"), "{left}");
+        assert_eq!(left.len(), text.len(), "{left}");
+        let read = toml::from_str::<toml::Table>(&left).unwrap_or_else(|e| panic!("{left}: {e}"));
+        let names: Vec<&String> = read["webhook"].as_table().expect("a table").keys().collect();
+        assert_eq!(names, ["a#b\"c", "d#\"e"]);
+    }
+
+    #[test]
     fn what_is_no_toml_is_refused() {
-        assert!(without_models("[model").is_err());
+        assert!(without_addresses("[model").is_err());
     }
 }
