@@ -223,8 +223,8 @@ fn file_of(program: &Path) -> PathBuf {
     }
 }
 
-/// Whether this path of an executed file, of which Linux tells where it was removed, is that of the
-/// program.
+/// True if an executed file has the path of the program, or had it before the file was removed, which
+/// Linux says behind the path.
 fn is_or_was(path: &Path, program: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     path.strip_suffix(b" (deleted)").unwrap_or(path) == program.as_os_str().as_bytes()

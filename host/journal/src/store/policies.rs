@@ -34,7 +34,7 @@ pub struct PolicyText {
     pub digest: String,
     /// The text.
     pub text: String,
-    /// When the file was last known to have it, as it was put in force.
+    /// The time at which the file was last known to have it, as it was put in force.
     pub read_at: Timestamp,
 }
 

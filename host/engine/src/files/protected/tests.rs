@@ -8,21 +8,21 @@ use crate::bindings::interfaces::workspace_write::WriteMode;
 use crate::files::disk::Writes;
 
 fn path(text: &str) -> RelativePath<'_> {
-    RelativePath::new(text).unwrap()
+    RelativePath::new(text).expect("a path")
 }
 
 /// A workspace with a data directory, a policy, and a second name for the policy.
 fn fixture() -> (tempfile::TempDir, Workspace) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().expect("made");
     let root = dir.path();
-    fs::create_dir_all(root.join("sub/data/native")).unwrap();
-    fs::write(root.join("sub/data/native/key"), "key").unwrap();
-    fs::write(root.join("policy.toml"), "policy").unwrap();
-    fs::hard_link(root.join("policy.toml"), root.join("sub/again.toml")).unwrap();
+    fs::create_dir_all(root.join("sub/data/native")).expect("made");
+    fs::write(root.join("sub/data/native/key"), "key").expect("made");
+    fs::write(root.join("policy.toml"), "policy").expect("made");
+    fs::hard_link(root.join("policy.toml"), root.join("sub/again.toml")).expect("made");
     let protected = ProtectedPaths::default();
     let own = ["sub/data", "policy.toml", "absent", "none/absent"];
     protected.add(own.map(|name| root.join(name)));
-    let workspace = Workspace::open(root, protected).unwrap();
+    let workspace = Workspace::open(root, protected).expect("made");
     (dir, workspace)
 }
 
@@ -49,11 +49,11 @@ fn nothing_is_done_to_them_under_any_name() {
         assert_refused(workspace.write(path(new), b"x", WriteMode::CreateNew, &writes, &there));
         assert_refused(workspace.create_directory(path(new), &|_| Ok(()), &writes, &there));
     }
-    assert_eq!(fs::read(dir.path().join("policy.toml")).unwrap(), b"policy");
-    assert_eq!(fs::read(dir.path().join("sub/data/native/key")).unwrap(), b"key");
+    assert_eq!(fs::read(dir.path().join("policy.toml")).expect("made"), b"policy");
+    assert_eq!(fs::read(dir.path().join("sub/data/native/key")).expect("made"), b"key");
     assert!(!dir.path().join("absent").exists());
     // Whoever makes the folder does not get to what would be in it.
-    workspace.create_directory(path("none"), &|_| Ok(()), &writes, &there).unwrap();
+    workspace.create_directory(path("none"), &|_| Ok(()), &writes, &there).expect("made");
     assert_refused(workspace.write(
         path("none/absent"),
         b"x",
@@ -112,7 +112,7 @@ fn listings_do_not_show_them() {
     let (_dir, workspace) = fixture();
     let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
     let there = CancelFlag::default();
-    let listing = workspace.list(path(""), wanted, &|_, _| true, &there).unwrap();
+    let listing = workspace.list(path(""), wanted, &|_, _| true, &there).expect("made");
     let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(paths, ["sub"]);
     assert_refused(workspace.list(path("sub/data"), wanted, &|_, _| true, &there));
@@ -147,10 +147,10 @@ fn the_data_directory_of_another_project_is_neither_reached_nor_made() {
 fn a_file_that_is_built_anew_is_protected_as_well() {
     let (dir, workspace) = fixture();
     let (own, other) = (dir.path().join("policy.toml"), dir.path().join("other"));
-    fs::write(&other, "new").unwrap();
-    fs::rename(&other, &own).unwrap();
-    fs::rename(&own, dir.path().join("moved")).unwrap();
-    fs::hard_link(dir.path().join("moved"), &own).unwrap();
+    fs::write(&other, "new").expect("made");
+    fs::rename(&other, &own).expect("made");
+    fs::rename(&own, dir.path().join("moved")).expect("made");
+    fs::hard_link(dir.path().join("moved"), &own).expect("made");
     assert_refused(workspace.read(path("moved"), 0, 10));
 }
 
@@ -158,7 +158,7 @@ fn a_file_that_is_built_anew_is_protected_as_well() {
 fn folders_overlap_through_links_and_before_they_exist() {
     let (dir, workspace) = fixture();
     let (root, link) = (dir.path(), dir.path().join("link"));
-    std::os::unix::fs::symlink(root.join("sub"), &link).unwrap();
+    std::os::unix::fs::symlink(root.join("sub"), &link).expect("made");
     let protected = &workspace.protected;
     for folder in ["", "sub", "link", "none", "absent", "absent/below", "sub/data/native"] {
         assert!(protected.overlapping(&root.join(folder)).is_some(), "{folder}");
