@@ -12,6 +12,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::Clock;
+use taskrun_store::{SqliteOptions, SqliteStore};
 
 use super::budgets::{ask, family};
 use super::common::{Gates, named};
@@ -63,6 +64,27 @@ async fn gc_removes_ended_runs_past_their_age_and_says_what_it_did() {
     }
     assert!(exists(&host, &young).await && exists(&host, &open).await);
     let again = host.client().gc(before, false).await.expect("done");
+    assert_eq!(again, RemovalOutcome::default());
+}
+
+#[tokio::test]
+async fn all_of_the_file_that_nothing_uses_is_given_back_after_gc() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = SqliteStore::open(dir.path(), SqliteOptions::default());
+    let store = Arc::new(store.expect("a store"));
+    let (mut world, gate) = (World::over(store.clone(), store.clone(), store), Gate::new());
+    let host = host(&mut world, &gate).await;
+    // More than one removal gives back.
+    for _ in 0..41 {
+        let id = host.spawn(&request("quick", &"x".repeat(60_000))).await;
+        host.end(&id).await;
+    }
+    world.clock.advance(Duration::from_secs(60));
+    let did = host.client().gc(world.clock.now(), false).await.expect("done");
+    assert!(did.runs == 41 && did.unused > 0, "{did:?}");
+    let left = host.client().give_back_room(Duration::from_secs(60)).await.expect("done");
+    assert_eq!(left, 0);
+    let again = host.client().gc(world.clock.now(), false).await.expect("done");
     assert_eq!(again, RemovalOutcome::default());
 }
 

@@ -55,7 +55,7 @@ fn hands(journal: &[EventRecord]) -> Vec<String> {
 }
 
 /// Waits until a host executes nothing.
-async fn idle(host: &Native) {
+pub(super) async fn idle(host: &Native) {
     let idle = async {
         while host.controller.executing() > 0 {
             tokio::task::yield_now().await;

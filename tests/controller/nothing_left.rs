@@ -77,7 +77,7 @@ async fn beneath_a_budget(change: impl FnOnce(&mut Agent)) -> (Native, Vec<Run>)
 }
 
 /// The lines that the host wrote about a run.
-async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
+pub(super) async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
     let journal = host.journal(id).await;
     let said = journal.into_iter().filter_map(|recorded| {
         let Event::Log { message, source, .. } = recorded.event else { return None };

@@ -194,9 +194,9 @@ async fn what_a_request_takes_away_is_held_against_tools_that_are_loaded_for_it(
     };
     gates.open("1");
     gates.open("2");
-    let refused = host.client().spawn(&only(&["look/f"])).await;
-    let Err(ControllerError::Invalid { field, reason }) = refused else { panic!("{refused:?}") };
-    assert_eq!((field, &*reason), ("agent_name", "agent cold does not load: it is too dear"));
+    let refused = host.client().spawn(&only(&["look/f"])).await.expect_err("it does not load");
+    assert_eq!(refused.code(), "invalid");
+    assert_eq!(refused.to_string(), "agent cold does not load: it is too dear");
     world.clock.advance(Duration::from_secs(10));
     let refused = host.client().spawn(&only(&["look/g"])).await;
     assert!(matches!(refused, Err(ControllerError::Invalid { field: "narrow.tools", .. })));
@@ -290,13 +290,48 @@ fn placed(words: String) -> LoadFault {
 /// The reason as guests and models are told it.
 const WHY: &str = "agent worker does not load: it is too dear";
 
+/// A run of the worker with one function only.
+fn narrowed() -> ChildRequest {
+    let narrow = Narrowing { tools: Some(vec!["t/f".to_owned()]), ..Narrowing::default() };
+    ChildRequest { narrow, ..child("worker", "x") }
+}
+
+#[tokio::test]
+async fn people_whose_request_takes_tools_away_are_told_why_the_agent_does_not_load() {
+    // The fault, the words for people, and those for components.
+    type Fault = fn(String) -> LoadFault;
+    let cases: [(Fault, _, _); 2] = [
+        (placed, "/w/taskrun.toml:3:1: it is too dear", "it is too dear"),
+        (LoadFault::Host, "it is too dear", "it cannot be loaded now"),
+    ];
+    for (fault, for_people, for_components) in cases {
+        let (mut world, gates) = (World::new(), Gates::new());
+        gates.open("1");
+        world.agent_with("worker", answers(), on_demand_failing(&gates, 1, fault));
+        let asks = ClosurePlanner::new(|_, scope| async move {
+            match scope.ask(RunsQuestion::spawn(narrowed())).await {
+                Err(RunsError::Invalid { field, reason }) => answer(&format!("{field}: {reason}")),
+                other => answer(&format!("{other:?}")),
+            }
+        });
+        world.agent("component", asks);
+        let host = world.start().await;
+        let request = SpawnRequest { narrow: narrowed().narrow, ..request("worker", "x") };
+        let refused = host.client().spawn(&request).await.expect_err("it does not load");
+        assert_eq!(refused.to_string(), format!("agent worker does not load: {for_people}"));
+        // Known for a while: both are told of the same load.
+        let id = host.spawn(&named("component", "component")).await;
+        let told = host.end(&id).await.state.reply.result();
+        let expected = format!("agent_name: agent worker does not load: {for_components}");
+        assert_eq!(told, Some(expected));
+    }
+}
+
 /// Starts a run, waits for its end, and says how often it was told of the reason, and all that
 /// names a place.
 fn prying() -> ClosurePlanner {
     ClosurePlanner::new(|_, scope| async move {
-        let narrow = Narrowing { tools: Some(vec!["t/f".to_owned()]), ..Narrowing::default() };
-        let narrowed = ChildRequest { narrow, ..child("worker", "x") };
-        let refused = scope.ask(RunsQuestion::spawn(narrowed)).await;
+        let refused = scope.ask(RunsQuestion::spawn(narrowed())).await;
         let mut said = vec![format!("{refused:?}")];
         let started = scope.ask(spawning("worker", "x")).await.expect("it is accepted");
         let id = || started.id.clone();

@@ -17,7 +17,7 @@ use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 use taskrun_store::MemoryStore;
 
 use super::common::{Gates, count, named, soon};
-use super::lease::{LEASE, NEARLY_OVER, stands};
+use super::lease::{LEASE, NEARLY_OVER, idle, stands};
 use crate::native::{ClosurePlanner, World, answer};
 
 /// A store that says only through the gate `told` that a finalizer has begun.
@@ -43,12 +43,13 @@ impl Layer for GatedStore {
     }
 }
 
-#[tokio::test]
-async fn a_finalizer_whose_beginning_is_on_record_waits_while_its_host_stands_still() {
+/// A world whose agent has a finalizer that goes through an open gate, over such a store.
+fn told_late(lease: Duration) -> (World, Arc<Gates>) {
     let (memory, gates) = (Arc::new(MemoryStore::new()), Gates::new());
     let store = GatedStore { inner: Arc::clone(&memory), gates: Arc::clone(&gates) };
-    let mut world = World::over(Arc::new(store), memory.clone(), memory);
-    world.settings.lease = LEASE;
+    let mut world = World::over(Arc::new(store), memory.clone(), memory.clone());
+    world.memory = Some(memory);
+    world.settings.lease = lease;
     let inside = Arc::clone(&gates);
     let planner = ClosurePlanner::new(|_, _| async { answer("done") }).finalizer(move |_, _| {
         let gates = Arc::clone(&inside);
@@ -59,18 +60,49 @@ async fn a_finalizer_whose_beginning_is_on_record_waits_while_its_host_stands_st
     });
     world.agent("a", planner);
     gates.open("finalizer");
+    (world, gates)
+}
+
+#[tokio::test]
+async fn a_finalizer_whose_beginning_is_on_record_waits_while_its_host_is_not_heard() {
+    // So long that the host looks at it only when something is to begin: nothing stands still yet.
+    let lease = Duration::from_secs(3_600);
+    let (mut world, gates) = told_late(lease);
     let host = world.start().await;
     host.spawn(&named("1", "a")).await;
     gates.have_come(1).await;
-    world.hearts.silence_of(host.controller.host(), NEARLY_OVER);
-    stands(&host, true).await;
+    world.hearts.silence_of(host.controller.host(), lease * 4 / 5);
     gates.open("told");
     gates.are_gone(1).await;
     host.settle().await;
+    assert!(!host.controller.stands_still(), "nobody but the finalizer has looked");
     assert_eq!(gates.came(), ["told"], "another host may take the run");
     world.hearts.silence_of(host.controller.host(), Duration::ZERO);
     assert_eq!(host.end("1").await.status(), Status::Completed);
     assert_eq!(gates.came(), ["told", "finalizer"]);
+}
+
+#[tokio::test]
+async fn a_finalizer_whose_beginning_is_told_when_another_host_has_the_run_is_not_asked() {
+    let (mut world, gates) = told_late(LEASE);
+    let first = world.start().await;
+    first.spawn(&named("1", "a")).await;
+    gates.have_come(1).await;
+    world.hearts.silence_of(first.controller.host(), LEASE);
+    stands(&first, true).await;
+    world.declare_dead(&first);
+    let second = world.take_over().await;
+    assert_eq!(second.end("1").await.status(), Status::Completed);
+    let journal = second.journal("1").await;
+    // The first is heard, learns that the run is not its own any more, and is silent again.
+    world.hearts.silence_of(first.controller.host(), Duration::ZERO);
+    stands(&first, false).await;
+    world.hearts.silence_of(first.controller.host(), LEASE);
+    assert_eq!(gates.inside(), 1, "its beginning is not told yet");
+    gates.open("told");
+    idle(&first).await;
+    assert_eq!(gates.came(), ["told"]);
+    assert_eq!(second.journal("1").await, journal);
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use taskrun_policy::Reserve;
 use super::common::{Handle, check_journal, count, named};
 use super::dying::{Point, die_at_each, survive};
 use super::exit_on_defer::go_on;
-use super::nothing_left::one_round;
+use super::nothing_left::{one_round, said_by_host};
 use crate::native::{
     ClosurePlanner, Gate, Native, Op, Side, World, answer, call_of, failed, in_time, request,
 };
@@ -197,6 +197,9 @@ async fn m_47_a_pause_between_attempts_ends_with_the_runs_time() {
         assert_eq!(asked.load(Ordering::SeqCst), 2, "a step, and one last word");
         let journal = host.journal(&id).await;
         assert_eq!(count(&journal, "step_failed"), 1, "{:?}", kinds(&journal));
+        let told = "the last step failed: gave up after 2 attempts: no model".to_owned();
+        let expected = if last_word_fails { vec![told] } else { Vec::new() };
+        assert_eq!(said_by_host(&host, &id).await, expected, "in words");
     }
 }
 

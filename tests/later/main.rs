@@ -9,6 +9,8 @@
 //! cargo test -p taskrun-cli --test later
 //! ```
 
+#[path = "../process/background.rs"]
+mod background;
 #[expect(dead_code, reason = "these tests need a part of it")]
 #[path = "../process/project.rs"]
 mod project;

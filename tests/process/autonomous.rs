@@ -37,8 +37,7 @@ fn c_081_a_goal_is_kept_at_until_it_is_reached_and_each_round_is_told() {
     assert_eq!((&end["detail"], &end["status"]), (&json!("found"), &json!("completed")), "{end}");
     assert_eq!(end["result"], "They are in the cellar.", "an idle round takes no finding's place");
     let id = end["id"].as_str().expect("an id");
-    // Programs know it by either name.
-    let is_of_run = |line: &Value| line["run_id"] == id && line["run"] == id;
+    let is_of_run = |line: &Value| line["run_id"] == id;
     assert!(lines[..3].iter().all(is_of_run), "{ran:?}");
     assert_eq!(project.get(id)["rounds"], 3);
     let shown = project.run(&["transcript", id]).stdout;

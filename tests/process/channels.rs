@@ -154,6 +154,9 @@ fn people_are_heard_over_a_channel_that_is_open_to_them() {
     let refused = project.run(&["inject", &id, "look here", "--channel", "post"]);
     assert_ne!(refused.code, 0, "{refused:?}");
     assert!(refused.stderr.contains("read-only"), "{refused:?}");
+    let hint = refused.error()["hint"].as_str().unwrap_or_default().to_owned();
+    assert!(hint.starts_with("`access` of [channel.post] in the policy says so"), "{hint}");
+    assert!(hint.contains(&format!("`taskrun inject {id} TEXT`")), "{hint}");
     let unknown = project.run(&["run", "lead", &says("x"), "-d", "--channel", "phone"]);
     assert_eq!(unknown.code, 2, "{unknown:?}");
     assert!(unknown.stderr.contains("post, vault"), "{unknown:?}");

@@ -85,7 +85,8 @@ fn a_policy_whose_agents_do_not_load_is_told_of_once_and_the_store_keeps_the_one
         is_refused(&mut terminal, times);
         assert_eq!(told(&terminal), 1, "{}", terminal.seen());
         let now = in_force();
-        assert_eq!((&now["number"], &now["same_text"]), (&kept["number"], &json!(false)), "{now}");
+        let shown = (&now["revision"], &now["same_text"]);
+        assert_eq!(shown, (&kept["revision"], &json!(false)), "{now}");
     }
     project.write("taskrun.toml", before.as_bytes());
     exchange(&mut terminal, "two");

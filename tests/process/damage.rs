@@ -149,9 +149,15 @@ fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
     assert_eq!(refused.code, 10);
     let hint = refused.error()["hint"].to_string();
     assert!(hint.contains("`taskrun doctor --repair` makes a damaged one anew"), "{refused:?}");
-    let repaired = project.run(&["doctor", "--repair"]);
-    assert_eq!(repaired.code, 0, "{repaired:?}");
-    assert!(repaired.stdout.contains("made anew with 3 runs"), "{repaired:?}");
+    let repaired = project.run(&["doctor", "--repair", "-o", "json"]);
+    assert_ne!(repaired.code, 0, "the keys of tasks on its page are lost: {repaired:?}");
+    let report = repaired.json();
+    let checks = report["checks"].as_array().expect("checks");
+    let repair = checks.iter().find(|check| check["name"] == "repair").expect("a repair");
+    for said in ["made anew with 3 runs", "keys by which answers are used again are left out"] {
+        assert!(repair["detail"].to_string().contains(said), "{said}: {repaired:?}");
+    }
+    assert!(!repair["detail"].to_string().contains("left out: run"), "{repaired:?}");
     is_whole(&project, 3);
     let kept = store(&project).with_file_name("taskrun.db.damaged-1");
     assert_eq!(std::fs::read(kept).expect("it is kept")[place], flipped[place]);
@@ -197,6 +203,30 @@ fn runs_are_accepted_again_after_the_text_of_their_policy_was_damaged() {
     is_whole(&project, 2);
     let shown = project.run(&["policy", "show"]);
     assert!(shown.code == 0 && !shown.stderr.contains("was lost"), "{shown:?}");
+}
+
+#[test]
+fn doctor_makes_a_store_anew_that_was_cut_off() {
+    let project = Project::new();
+    // Long ones, so that the last pages are of these and not of what says where tables are.
+    for n in 0..6 {
+        completes(&project, &format!("{n} {}", "long ".repeat(6_000)));
+    }
+    project.close_store();
+    let bytes = std::fs::read(store(&project)).expect("reads");
+    std::fs::write(store(&project), &bytes[..bytes.len() - 8_192]).expect("writes");
+    let refused = project.run(&["ps", "-a"]);
+    assert_eq!(refused.code, 10, "{refused:?}");
+    let hint = refused.error()["hint"].to_string();
+    assert!(hint.contains("`taskrun doctor --repair` makes a damaged one anew"), "{refused:?}");
+    let repaired = project.run(&["doctor", "--repair"]);
+    assert!(repaired.stdout.contains("the store was made anew with"), "{repaired:?}");
+    let checked = project.run(&["doctor", "--check"]);
+    assert!(checked.code == 0 && checked.stdout.contains(WHOLE), "{checked:?}");
+    let kept = store(&project).with_file_name("taskrun.db.damaged-1");
+    let kept = std::fs::metadata(kept).expect("it is kept").len();
+    assert_eq!(kept, bytes.len() as u64 - 8_192, "it is as long as it was");
+    completes(&project, "another");
 }
 
 #[test]

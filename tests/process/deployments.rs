@@ -218,8 +218,7 @@ fn a_byte_that_changed_in_what_is_kept_is_found_before_it_runs() {
     // New runs have another component: what is kept is needed by the one that waits alone.
     project.write("components/scripted.wasm", &[bytes.as_slice(), &[0, 2, 1, b'x']].concat());
     assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
-    let waited = project.run(&["wait", &id, "--timeout", "5s"]);
-    assert!(waited.stderr.contains("what is kept of it is damaged"), "{waited:?}");
+    project.is_told_why(&id, "what is kept of it is damaged");
     assert_eq!(project.get(&id)["result"], Value::Null);
     let doctor = project.run(&["doctor", "--check"]);
     let name = blob.file_name().expect("a name").display().to_string();

@@ -109,8 +109,9 @@ fn case_46_nothing_of_a_guest_commands_a_terminal_or_looks_like_the_program() {
         commands.push(vec!["wait", id, "--timeout", "0s"]);
         commands.push(vec!["wait", id, "--timeout", "0s", "-o", "ndjson"]);
     }
-    let fail =
-        json!({ "fail": { "code": evil(), "message": evil(), "causes": [evil()] } }).to_string();
+    let hint = json!({ "reason": "timeout", "message": evil(), "question": evil() });
+    let fail = json!({ "code": evil(), "message": evil(), "causes": [evil()], "hint": hint });
+    let fail = json!({ "fail": fail }).to_string();
     let result = json!({ "result": { "evil": evil() } }).to_string();
     for arguments in [&fail, &result] {
         for format in ["table", "json", "ndjson"] {

@@ -205,6 +205,31 @@ fn files_of_the_host_are_denied_whatever_rules_allow() {
 }
 
 #[test]
+fn what_would_be_made_where_the_folder_of_an_agent_is_missing_is_denied() {
+    let project = project();
+    let everything = "\"workspace-read: **\", \"workspace-write: **\"";
+    edit(&project, "\"workspace-read: docs/**\"", everything);
+    edit(&project, ", \"workspace-write: **\"]", "]");
+    edit(&project, "[agent.helper]\n", "[agent.helper]\nworkspace = \"here/deep/sub\"\n");
+    project.write("here/a.md", b"here");
+    let code = |capability: &str, path: &str| {
+        of_reader(&project, capability, &[&format!("path={path}")]).code
+    };
+    for path in ["here/deep", "here/deep/new"] {
+        let ran = of_reader(&project, "workspace-write", &[&format!("path={path}")]);
+        let told = ran.json();
+        let verdict = |layer: usize| told["layers"][layer]["verdict"].clone();
+        assert_eq!((ran.code, verdict(0), verdict(1)), (4, json!("allowed"), json!("denied")));
+        let reason = told["layers"][1]["reason"].as_str().expect("a reason");
+        assert!(reason.contains("the folder of an agent is missing"), "{told}");
+        assert_eq!(code("workspace-read", path), 0, "{path}");
+    }
+    assert_eq!(code("workspace-write", "here/other"), 0);
+    std::fs::create_dir_all(project.path().join("here/deep/sub")).expect("made");
+    assert_eq!(code("workspace-write", "here/deep/new"), 0);
+}
+
+#[test]
 fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
     let project = project();
     let call = |name: &str| of_reader(&project, "tool", &[&format!("name={name}")]);
@@ -323,7 +348,7 @@ fn it_is_told_in_every_form() {
     assert!(error["hint"].as_str().expect("a hint").starts_with("remove deny"), "{error}");
     let (whole, line) = (form("json").json(), form("ndjson"));
     assert_eq!((line.stdout.lines().count(), &line.json()), (1, &whole));
-    assert_eq!((&whole["v"], &whole["agent"]), (&json!(1), &json!("reader")));
+    assert_eq!((&whole["v"], &whole["agent_name"]), (&json!(1), &json!("reader")));
     assert_eq!((form("name").stdout.as_str(), form("name").code), ("denied\n", 4));
 }
 

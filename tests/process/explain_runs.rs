@@ -38,7 +38,7 @@ pub(crate) fn layers(project: &Project, run: &str, path: &str) -> (i32, Vec<Stri
     let argument = format!("path={path}");
     let ran = ask(project, &["--run", run, "--cap", "workspace-read", "--arg", &argument]);
     let told = ran.json();
-    assert_eq!(told["run"], run, "{told}");
+    assert_eq!(told["run_id"], run, "{told}");
     (ran.code, layer_words(&told))
 }
 

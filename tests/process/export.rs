@@ -89,7 +89,7 @@ fn an_export_that_is_not_written_or_read_says_what_to_do_instead() {
     let refusals: [(&[&str], &str, &str); 7] = [
         (&["export", "@last", "nowhere/run"], "nowhere/run cannot", "make its folder"),
         (&["export", "@last", "run.taskrun/run"], "run.taskrun/run cannot", "make its folder"),
-        (&["replay", "nowhere"], "no file nowhere", "name one that `taskrun export`"),
+        (&["replay", "nowhere"], "no file nowhere", "name one that `taskrun export RUN`"),
         (&["replay", "taskrun.toml"], "no whole export", "export the run again"),
         (&["replay", "cut.taskrun"], "no whole export", "export the run again"),
         (&["replay", "docs"], "no whole export", "export the run again"),

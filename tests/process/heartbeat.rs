@@ -1,10 +1,10 @@
 //! Entries that wait for the heartbeat of an agent.
 
-use std::io::BufRead;
-
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::background;
+use crate::error_lines::ErrorLines;
 use crate::project::Project;
 
 const POLICY: &str = r#"[agent.quick]
@@ -36,6 +36,23 @@ fn an_entry_is_worked_on_by_the_background_host_at_a_tick() {
     let batch = project.get(run["batch_run_id"].as_str().expect("it was in a batch"));
     assert_eq!(batch["task"], format!("Do this:\nTask #{id}: said"));
     assert_eq!((&batch["result"], &batch["entries"]), (&run["result"], &json!([id])));
+}
+
+#[test]
+fn the_host_that_an_entry_starts_is_ended_also_before_it_is_listed() {
+    let project = project();
+    let entry = ["run", "--heartbeat", "patient", "x"];
+    for end in [Project::kill_hosts_and_wait, Project::end_hosts] {
+        assert_eq!(project.run(&entry).code, 0);
+        end(&project);
+        let left = background::processes(project.path());
+        assert_eq!((left, project.hosts()), (Vec::new(), Vec::new()));
+    }
+    // One that is listed is found, too.
+    assert_eq!(project.run(&entry).code, 0);
+    project.meets_host();
+    assert_eq!(background::processes(project.path()), project.hosts());
+    assert_eq!(project.end_hosts(), 1);
 }
 
 #[test]
@@ -78,6 +95,34 @@ fn an_entry_is_counted_with_its_agent_and_told_of_where_that_is_gone() {
 }
 
 #[test]
+fn an_entry_is_of_the_policy_file_that_it_was_accepted_under() {
+    let project = project();
+    project.write("other.toml", POLICY.replace("[agent.patient]", "[agent.far]").as_bytes());
+    let other = ["--config", "other.toml"];
+    let far = |words: &[&str]| project.run(&[&other[..], words].concat());
+    let id = far(&["run", "--heartbeat", "far", "x"]).id();
+    let check = ["policy", "check", "-o", "json"];
+    let report = project.run(&check).json();
+    assert_eq!(report["gone"], json!([]), "{report}");
+    let report = far(&check).json();
+    let agents = report["agents"].as_array().expect("agents");
+    let agent = agents.iter().find(|agent| agent["name"] == "far").expect("the agent");
+    let counts = (&agent["open_runs"], &agent["open_runs_of_other_pins"], &report["gone"]);
+    assert_eq!(counts, (&json!(1), &json!(0), &json!([])), "{report}");
+    // It is of no version of its agent.
+    let slower = POLICY.replace("[agent.patient]", "[agent.far]").replace("\"7d\"", "\"6d\"");
+    project.write("other.toml", slower.as_bytes());
+    let report = far(&check).json();
+    let agents = report["agents"].as_array().expect("agents");
+    let is_of_none = |agent: &Value| agent["open_runs_of_other_pins"] == json!(0);
+    assert!(agents.iter().all(is_of_none) && report["gone"] == json!([]), "{report}");
+    project.write("other.toml", POLICY.as_bytes());
+    let report = far(&check).json();
+    assert_eq!(report["gone"], json!([{ "name": "far", "open_runs": 1 }]), "{report}");
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
+}
+
+#[test]
 fn a_batch_has_the_channels_of_its_agent_and_its_end_is_told_there() {
     let project = Project::new();
     let quick = "prompt = \"Do this:\" }";
@@ -108,11 +153,9 @@ fn heartbeats_that_are_missed_one_after_the_other_are_no_warning_each() {
     let policy = format!("{policy}[channel.post]\nto = \"file/f16\"\n{files}");
     project.write("taskrun.toml", policy.as_bytes());
     let mut host = project.start(&["-v", "host", "--service"]);
-    let lines = std::io::BufReader::new(host.stderr.take().expect("a pipe")).lines();
-    let mut missed =
-        lines.map_while(Result::ok).filter(|line| line.contains("a heartbeat was missed"));
-    let told: Vec<String> = missed.by_ref().take(3).collect();
-    let [first, others @ ..] = &told[..] else { panic!("none was missed") };
+    let lines = ErrorLines::of(&mut host);
+    let told: [String; 3] = std::array::from_fn(|_| lines.until("a heartbeat was missed"));
+    let [first, others @ ..] = &told;
     assert!(first.contains("WARN") && first.contains("together are at most 16"), "{told:?}");
     assert_eq!(others.iter().filter(|line| line.contains("DEBUG")).count(), 2, "{told:?}");
     assert_eq!(project.run(&["cancel", &id]).code, 0);

@@ -137,7 +137,7 @@ fn a_description_that_was_changed_counts_as_none() {
 fn what_only_its_host_finds_out_ends_the_run_with_the_words_of_a_refusal() {
     let project = Project::new();
     describe(&project, "reader");
-    // A description does not say how much memory describing itself takes a tool.
+    // A description does not say with how much memory a tool begins.
     let tools = "tools = [\"workspace/read\"]\n";
     edit(&project, tools, &format!("{tools}limits = {{ memory = \"64KiB\" }}\n"));
     let ran = queue(&project, "reader", &[]);

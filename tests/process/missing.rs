@@ -142,9 +142,8 @@ fn an_agent_without_its_folder_is_refused_and_its_runs_wait_for_it() {
     assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
     let ran = project.run(&["run", "other", &done, "--wait"]);
     assert_eq!((ran.code, ran.stdout.trim()), (0, "done"), "{ran:?}");
-    let waited = project.run(&["wait", &id, "--timeout", "2s"]);
-    assert!(waited.stderr.contains("cannot open the workspace"), "{waited:?}");
-    assert_eq!(project.get(&id)["result"], Value::Null, "{waited:?}");
+    project.is_told_why(&id, "cannot open the workspace");
+    assert_eq!(project.get(&id)["result"], Value::Null);
     std::fs::rename(&away, &folder).expect("moved back");
     // A host that found nothing to execute meanwhile has ended; a wait starts one.
     assert_eq!(project.run(&["wait", &id]).code, 0);
@@ -185,9 +184,8 @@ fn a_link_out_of_the_root_in_the_place_of_a_folder_is_used_by_no_run_and_no_call
     assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
     let done = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
     assert_eq!(project.run(&["run", "other", &done, "--wait"]).code, 0);
-    let waited = project.run(&["wait", &id, "--timeout", "2s"]);
-    assert!(waited.stderr.contains("cannot open the workspace"), "{waited:?}");
-    assert_eq!(project.get(&id)["result"], Value::Null, "{waited:?}");
+    project.is_told_why(&id, "cannot open the workspace");
+    assert_eq!(project.get(&id)["result"], Value::Null);
     std::fs::remove_file(&folder).expect("removed");
     std::fs::rename(&away, &folder).expect("moved back");
     assert_eq!(project.run(&["wait", &id]).code, 0);
@@ -297,9 +295,8 @@ fn a_model_whose_script_cassette_or_key_is_missing_stops_those_who_ask_it_alone(
         let mut host = project.start(&["host", "--idle-exit", "0"]);
         project.meets_host();
         assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
-        let waited = project.run(&["wait", &id, "--timeout", "2s"]);
         let reason = format!("its model {model} cannot be used");
-        assert!(waited.stderr.contains(&reason), "{waited:?}");
+        project.is_told_why(&id, &reason);
         for args in [&["get", id.as_str()][..], &["ps"], &["doctor"]] {
             let ran = project.run(args);
             let told = format!("{}{}", ran.stdout, ran.stderr);

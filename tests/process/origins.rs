@@ -148,7 +148,7 @@ fn the_text_in_force_binds_where_the_file_is_gone_or_has_a_mistake() {
     for text in [None, Some("[agent.reader]\nno = 1\n")] {
         let (project, id) = waits();
         let shown = project.run(&["policy", "show", "-o", "json"]).json();
-        assert_eq!(shown["in_force"]["number"], 1, "{shown}");
+        assert_eq!(shown["in_force"]["revision"], 1, "{shown}");
         project.write("taskrun.toml", policy(9, "x/**").as_bytes());
         let applied = project.run(&["policy", "apply", "-o", "json"]);
         assert_eq!((applied.code, &applied.json()["revision"]), (0, &json!(2)), "{applied:?}");

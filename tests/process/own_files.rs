@@ -28,6 +28,16 @@ component = "components/scripted.wasm"
 tools = ["evil/*"]
 allow = ["workspace-read: projects/**", "workspace-write: projects/**"]
 "#;
+/// An agent that moves folders, in which others may work.
+const MOVER: &str = r#"
+[tool.evil]
+component = "components/evil-wasi.wasm"
+
+[agent.mover]
+component = "components/scripted.wasm"
+tools = ["evil/*"]
+allow = ["workspace-read: out/**", "workspace-write: out/**"]
+"#;
 /// Files that a host would load or believe: of the user, and of another project.
 const FILES: [&str; 4] = [
     ".cache/taskrun/native/key",
@@ -108,4 +118,31 @@ fn a_component_of_wasi_moves_nothing_into_the_users_native_code() {
     let is_done = |outcome: &serde_json::Value| outcome["ok"].is_string();
     assert!(is_done(&outcomes[0]) && !outcomes[1..].iter().any(is_done), "{outcomes:?}");
     assert!(are_untouched(&project));
+}
+
+#[test]
+fn the_folder_of_an_agent_is_a_guests_to_move_once_no_policy_in_force_has_the_agent() {
+    let project = Project::new();
+    project.write("components/evil-wasi.wasm", evil::WASI.bytes);
+    let other = "[agent.other]\ncomponent = \"components/scripted.wasm\"\nworkspace = \"out/b\"\n";
+    project.write("taskrun.toml", format!("{MOVER}\n{other}").as_bytes());
+    std::fs::create_dir_all(project.path().join("out/b")).expect("made");
+    let mut host = project.start(&["host", "--idle-exit", "0"]);
+    project.meets_host();
+    let moves = || {
+        let attempt = json!({ "op": "rename", "path": "/out/b", "to": "/out/taken" });
+        let args = json!({ "attempts": [attempt] });
+        let call = json!({ "call": { "id": "c", "name": "evil/attempt", "args": args } });
+        let script = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+        let ran = project.run(&["run", "mover", &script, "--wait"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        project.path().join("out/taken").exists()
+    };
+    assert!(!moves(), "an agent works there");
+    project.write("taskrun.toml", MOVER.as_bytes());
+    let applied = project.run(&["policy", "apply"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert!(moves(), "nobody works there");
+    host.kill().expect("killed");
+    host.wait().expect("gone");
 }

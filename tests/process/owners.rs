@@ -63,7 +63,7 @@ fn policies_tell_of_own_runs(project: &Project, hers: &str, wrong: &[&[&str]]) {
     let own = by(project, "ann", &explain);
     assert_eq!(own.code, 0, "{own:?}");
     let counted: [(&[&str], _, _); 2] = [
-        (&["agent", "versions", "worker", "-o", "json"], "versions", "agent"),
+        (&["agent", "versions", "worker", "-o", "json"], "versions", "agent_name"),
         (&["policy", "check", "taskrun.toml", "-o", "json"], "agents", "name"),
     ];
     for (command, list, name) in counted {

@@ -87,6 +87,35 @@ fn an_id_of_a_guest_is_one_word_in_the_command_that_answers_it() {
 }
 
 #[test]
+fn the_commands_that_a_blocked_run_leads_to_show_its_questions_and_answer_none() {
+    let project = Project::new();
+    let asks_nothing_else = |id: &str, items: &[&str]| {
+        let blocked = project.run(&["wait", id]);
+        let hint = blocked.error()["hint"].as_str().expect("a hint").to_owned();
+        let commands: Vec<&str> = hint.split('`').skip(1).step_by(2).collect();
+        let [inbox, answer, cancel] = commands[..] else { panic!("{hint}") };
+        assert_eq!((inbox, cancel), ("taskrun inbox", &*format!("taskrun cancel {id}")));
+        assert_eq!(paste(&project, inbox).code, 0);
+        let shown = paste(&project, answer);
+        let told = (shown.code, &shown.error()["code"]);
+        assert_eq!(told, (2, &json!("invalid")), "{answer}: {shown:?}");
+        for item in items {
+            let question = format!("{item} (a clarification): Which?");
+            assert!(shown.stderr.contains(&question), "{shown:?}");
+        }
+        let form = shown.error()["hint"].as_str().expect("a hint").to_owned();
+        let events = project.events(id);
+        assert!(events.iter().all(|event| event["kind"] != "answered"), "{events:?}");
+        form
+    };
+    let one = asks(&project, &["which"]);
+    assert_eq!(asks_nothing_else(&one, &["which"]), format!("`taskrun answer {one} TEXT`"));
+    let two = asks(&project, &["here", "there"]);
+    let form = asks_nothing_else(&two, &["here", "there"]);
+    assert!(form.contains(&format!("`taskrun answer {two} ITEM ANSWER`")), "{form}");
+}
+
+#[test]
 fn the_next_page_of_facts_begins_behind_a_key_that_is_one_word() {
     let project = Project::new();
     for key in ODD {

@@ -97,6 +97,13 @@ fn a_text_with_a_mistake_is_not_in_force_and_people_are_told_so() {
     assert_eq!(shown.code, 2, "{shown:?}");
     assert!(shown.stdout.contains("not as it is now") && shown.stdout.contains("tool_cals"));
     assert!(!shown.stdout.contains("help:"), "a literal line break, or more: {shown:?}");
+    let in_force = |shown: &str| {
+        let line = shown.lines().find(|line| line.starts_with("in force"));
+        line.unwrap_or_default().to_owned()
+    };
+    let told = in_force(&shown.stdout);
+    let unusable = "; the file as it is now cannot be used and changes nothing";
+    assert!(told.contains("an earlier text, for ") && told.ends_with(unusable), "{told}");
     assert_eq!(hosts(&project, &[])[0]["digest"], before);
     let doctor = project.run(&["doctor"]);
     let told = "under this policy as it was before; not as it is now: ";
@@ -110,6 +117,13 @@ fn a_text_with_a_mistake_is_not_in_force_and_people_are_told_so() {
     });
     host.kill().expect("killed");
     host.wait().expect("gone");
+    project.write("taskrun.toml", policy(7, "docs/**").as_bytes());
+    let told = in_force(&project.run(&["policy", "show"]).stdout);
+    assert!(told.contains("an earlier text, until a host or a command reads this one"), "{told}");
+    std::fs::remove_file(project.path().join("taskrun.toml")).expect("it is there");
+    let shown = project.run(&["--config", "taskrun.toml", "policy", "show"]);
+    assert_eq!((shown.code, &*shown.stdout), (2, ""), "{shown:?}");
+    assert_eq!(shown.error()["code"], "no-policy", "{shown:?}");
 }
 
 #[test]

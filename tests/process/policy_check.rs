@@ -13,9 +13,14 @@ fn policy(project: &Project) -> String {
 }
 
 fn waits(project: &Project, agent: &str) -> String {
+    waits_under(project, "taskrun.toml", agent)
+}
+
+/// A run of an agent of this policy file that asks something.
+fn waits_under(project: &Project, file: &str, agent: &str) -> String {
     let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
     let task = json!({ "steps": [[{ "plan": { "await": [clarification] } }]] }).to_string();
-    let id = project.run(&["run", agent, &task, "-d"]).id();
+    let id = project.run(&["--config", file, "run", agent, &task, "-d"]).id();
     project.reach(&id, "blocked");
     id
 }
@@ -188,6 +193,19 @@ fn it_says_which_open_runs_go_on_under_both_rules_and_leaves_them_alone() {
 }
 
 #[test]
+fn open_runs_of_a_file_that_is_there_no_more_are_of_the_one_that_is_checked() {
+    let project = Project::new();
+    let far = "[agent.far]\ncomponent = \"components/scripted.wasm\"\n";
+    project.write("other.toml", format!("{}{far}", policy(&project)).as_bytes());
+    waits_under(&project, "other.toml", "far");
+    let gone = || check(&project, &[]).json()["gone"].clone();
+    assert_eq!(gone(), json!([]), "that file has its agent");
+    // As in a project that was moved.
+    std::fs::remove_file(project.path().join("other.toml")).expect("it was there");
+    assert_eq!(gone(), json!([{ "name": "far", "open_runs": 1 }]));
+}
+
+#[test]
 fn a_tool_that_no_agent_lists_is_looked_at_too() {
     let project = Project::untouched();
     let before = policy(&project);
@@ -215,6 +233,23 @@ fn a_tool_that_no_agent_lists_is_looked_at_too() {
     assert_eq!(text.code, 2, "{text:?}");
     for line in ["✓ worker\n", "✓ tool bare\n", "✗ tool y\n", "✗ tool z\n"] {
         assert!(text.stdout.contains(line), "{line}: {text:?}");
+    }
+}
+
+#[test]
+fn a_component_that_begins_with_more_memory_than_its_limit_is_a_mistake_of_the_limit() {
+    let project = Project::untouched();
+    let tight = policy(&project)
+        .replace("limits = { call = \"60s\" }", "limits = { call = \"60s\", memory = \"64KiB\" }");
+    project.write("draft.toml", tight.as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    let error = checked.error();
+    assert_eq!((checked.code, &error["code"]), (2, &json!("component-refused")), "{checked:?}");
+    let report = checked.json();
+    let worker = agent(&report, "worker");
+    assert_eq!(worker["ok"], false, "{report}");
+    for words in ["raise `memory`", "is 64 KiB"] {
+        assert!(worker["error"].to_string().contains(words), "{words}: {report}");
     }
 }
 

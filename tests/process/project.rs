@@ -15,8 +15,10 @@ use taskrun_runtime::{CACHE_DIR, Storage, StorageOptions, load_policy};
 use taskrun_tests::native_code;
 use taskrun_tests::replays::{self, Replays};
 
+use crate::background;
+
 /// The time that a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLICY: &str = r#"[tool.workspace]
 component = "components/workspace.wasm"
@@ -371,15 +373,6 @@ impl Project {
         });
     }
 
-    fn end_hosts_by(&self, signal: Signal) -> usize {
-        let count = self.signal_hosts(signal);
-        let deadline = deadline();
-        while !self.hosts().is_empty() {
-            assert!(!deadline.is_over(), "a host does not end");
-        }
-        count
-    }
-
     /// Waits until a host of this project lives.
     pub(crate) fn meets_host(&self) {
         let deadline = deadline();
@@ -438,11 +431,15 @@ fn folders(of: &Path) -> Vec<PathBuf> {
 
 impl Drop for Project {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        let has_failed = std::thread::panicking();
+        if has_failed {
             let log = std::fs::read_to_string(self.path().join(".taskrun/host.log"));
             eprintln!("host.log: {}", log.unwrap_or_default());
         } else {
             self.kill_hosts();
+        }
+        Self::signal(&background::processes(self.path()), Signal::KILL);
+        if !has_failed {
             self.replay_all();
             native_code::give_code(&self.native());
         }

@@ -1,11 +1,9 @@
 //! Signals to a host: at SIGHUP it looks at its policy at once, at others it ends.
 
-use std::io::BufRead;
-use std::process::Child;
-
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::json;
 
+use crate::error_lines::ErrorLines;
 use crate::project::Project;
 
 fn log(project: &Project) -> String {
@@ -154,25 +152,16 @@ fn a_run_of_an_agent_that_a_host_has_yet_to_take_up_is_not_said_to_be_executed_b
     assert!(silent >= 3, "{silent} of 5");
 }
 
-/// Waits for words on the standard error of a host, each time from where it was left.
-fn until_it_says(host: &mut Child) -> impl FnMut(&str) + use<> {
-    let mut lines = std::io::BufReader::new(host.stderr.take().expect("a pipe")).lines();
-    move |words| {
-        let mut lines = lines.by_ref().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
-    }
-}
-
 #[test]
 fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
     let project = Project::new();
     let mut host = project.start(&["host", "--idle-exit", "30s"]);
-    let mut says = until_it_says(&mut host);
-    says("executing runs of");
+    let lines = ErrorLines::of(&mut host);
+    lines.until("executing runs of");
     let before = policy(&project);
     replace(&project, &format!("{before}# A comment.\n"));
     kill_process(Pid::from_child(&host), Signal::HUP).expect("it lives");
-    says("the policy is in force as it is now");
+    lines.until("the policy is in force as it is now");
     kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
     assert_eq!(project.ends(host).code, 0);
 }
@@ -181,10 +170,10 @@ fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
 fn a_host_in_a_terminal_says_which_agents_an_edit_took_away() {
     let project = Project::new();
     let mut host = project.start(&["host", "--idle-exit", "60s"]);
-    let mut says = until_it_says(&mut host);
-    says("executing runs of");
+    let lines = ErrorLines::of(&mut host);
+    lines.until("executing runs of");
     replace(&project, &policy(&project).replace("[agent.fragile]", "[agent.sturdy]"));
-    says("added=\"sturdy\" gone=\"fragile\"");
+    lines.until("added=\"sturdy\" gone=\"fragile\"");
     kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
     assert_eq!(project.ends(host).code, 0);
 }
@@ -195,9 +184,7 @@ fn a_host_that_is_told_to_end_in_the_moment_in_which_it_begins_ends_in_order() {
     let project = Project::new();
     for _ in 0..10 {
         let mut host = project.start(&["host", "--idle-exit", "30s"]);
-        let stderr = host.stderr.take().expect("a pipe");
-        let first = std::io::BufReader::new(stderr).lines().next().expect("it says something");
-        assert!(first.is_ok_and(|line| line.contains("executing runs of")));
+        ErrorLines::of(&mut host).until("executing runs of");
         kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
         assert_eq!(project.ends(host).code, 0);
     }
@@ -208,13 +195,13 @@ fn ctrl_c_once_more_ends_a_host_that_hands_over() {
     let project = Project::new();
     let task = r#"{"steps":[[{"sleep":5000},{"reply":"done"}]]}"#;
     let mut host = project.start(&["-v", "host", "--idle-exit", "30s"]);
-    let mut says = until_it_says(&mut host);
-    says("executing runs of");
+    let lines = ErrorLines::of(&mut host);
+    lines.until("executing runs of");
     let id = project.run(&["run", "worker", task, "-d"]).id();
     project.reach(&id, "running");
     let pid = Pid::from_child(&host);
     kill_process(pid, Signal::INT).expect("it lives");
-    says("host ends");
+    lines.until("host ends");
     kill_process(pid, Signal::INT).expect("it waits for the step");
     // It would wait for the step otherwise, and end in order.
     assert_eq!(project.ends(host).code, 130);

@@ -36,7 +36,7 @@ fn calls(snapshot: &Value) -> Vec<Value> {
         .map(|call| {
             let is_over = call["status"] == "completed" || call["status"] == "failed";
             assert_eq!(call["duration_ms"].is_u64(), is_over, "{call}");
-            json!([call["tool_call_id"], call["name"], call["status"], call["error_code"]])
+            json!([call["tool_call_id"], call["tool_name"], call["status"], call["error_code"]])
         })
         .collect()
 }
@@ -77,7 +77,7 @@ fn l_089_a_look_at_a_run_shows_its_phase_its_calls_its_questions_its_pause_and_i
     assert_eq!((&kid["agent_name"], &kid["status"]), (&json!("worker"), &json!("completed")));
     assert_eq!(
         (&kid["parent_tool_call_id"], &kid["id"]),
-        (&json!("kid"), &seen["calls"][2]["run_id"])
+        (&json!("kid"), &seen["calls"][2]["child_run_id"])
     );
 
     let paused = project.run(&["pause", &id, "--reason", "lunch"]);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::background;
 use crate::project::{Project, Ran};
 
 /// The lease of a host that the test stops. The others have the usual one, as on a busy machine a
@@ -77,18 +78,9 @@ fn run(project: &Project, args: &[&str]) -> Ran {
     project.ends(project.start(args))
 }
 
-/// The processes of this project that are a background host, or wait to become one.
+/// The number of processes of this project that are a background host, or wait to become one.
 fn background_processes(project: &Project) -> usize {
-    let entries = std::fs::read_dir("/proc").expect("a list of processes").flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let data = project.path().join(".taskrun").canonicalize().expect("a path");
-    let is_one = |pid: &i32| {
-        // One that ends meanwhile is none.
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let folder = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-        String::from_utf8_lossy(&words).contains("--background") && folder == data
-    };
-    pids.filter(is_one).count()
+    background::processes(project.path()).len()
 }
 
 #[test]

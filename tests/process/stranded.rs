@@ -1,10 +1,13 @@
 //! Open runs with which no host goes on: why not, by whatever command somebody looks.
 
 use std::io::BufRead;
+use std::process::Child;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use taskrun_examples::SCRIPTED;
 
+use crate::error_lines::ErrorLines;
 use crate::project::Project;
 
 const POLICY: &str = r#"[tool.scripted]
@@ -102,11 +105,17 @@ fn a_run_whose_agent_is_gone_is_said_to_go_on_by_no_command_while_a_host_lives()
     );
     assert_eq!((check(&project, "due"), check(&project, "waiting")), (None, None));
     // Answered, they could go on at once.
-    for one in [&id, &child] {
+    let answers = |one: &str| {
         let answered = project.run(&["answer", one, "--accept"]);
         assert_eq!(answered.stdout, format!("{one}  goes on once a host has agent leaf\n"));
         assert!(answered.stderr.contains(&format!("no host goes on with {one}")), "{answered:?}");
-    }
+    };
+    answers(&child);
+    // The other one is listed before it, and is in the inbox as long as it asks.
+    assert_eq!(project.run(&["inject", &id, "look here"]).code, 0);
+    let listed = project.run(&["ps"]);
+    assert!(listed.stderr.contains(&format!("no host goes on with {child}: ")), "{listed:?}");
+    answers(&id);
     assert_eq!((check(&project, "due"), check(&project, "waiting")), (None, None));
     let why = "no host goes on with it, as the policy has no agent leaf";
     let waited = waits_once(&project, &id);
@@ -195,6 +204,54 @@ fn an_entry_is_shown_with_its_heartbeat_and_with_the_lack_of_one() {
 }
 
 #[test]
+fn an_entry_whose_agent_does_not_load_is_said_to_wait_for_its_component() {
+    let project = Project::new();
+    let component = "components/patient.wasm";
+    let policy = POLICY.replace("scripted.wasm\"\nheartbeat", "patient.wasm\"\nheartbeat");
+    project.write(component, SCRIPTED.bytes);
+    project.write("taskrun.toml", policy.as_bytes());
+    let service = project.start(&["host", "--service"]);
+    project.meets_host();
+    let id = project.run(&["run", "--heartbeat", "patient", "said"]).id();
+    project.write(component, b"no component");
+    let told = "agent patient does not load: ";
+    let is_told = || project.run(&["get", &id]).stderr.contains(told);
+    project.until("the host tells of it", is_told);
+    // So does one that begins with it.
+    assert_eq!(project.signal_hosts(Signal::TERM), 1);
+    assert_eq!(project.ends(service).code, 0);
+    let service = project.start(&["host", "--service"]);
+    project.until("the next host tells of it", is_told);
+    let waits = format!("{id} waits until it does: see `taskrun agent check patient`");
+    for words in [&["ps"][..], &["get", &id], &["wait", &id, "--timeout", "0s"]] {
+        let said = project.run(words).said();
+        let is_whole = [told, component, &waits].iter().all(|part| said.contains(part));
+        assert!(is_whole && !said.contains("due in "), "{said}");
+    }
+    let waited = waits_once(&project, &id);
+    let none = "; no heartbeat takes it, as agent patient does not load: ";
+    assert!(waited.contains(none) && waited.contains(component), "{waited}");
+    let hosts = check(&project, "hosts").expect("a check");
+    let detail = hosts["detail"].as_str().expect("a text");
+    let why = detail.lines().find(|line| line.starts_with(told)).unwrap_or_default();
+    assert!(detail.contains("; without agent patient, which does not load\n"), "{hosts}");
+    assert!(hosts["health"] == "note" && why.contains(component), "{hosts}");
+    assert!(hosts["hint"].to_string().contains("`taskrun agent check`"), "{hosts}");
+    let shown = project.run(&["policy", "show", "-o", "json"]).json();
+    assert_eq!(shown["hosts"][0]["left_out"][0]["agent_name"], "patient", "{shown}");
+    project.write(component, SCRIPTED.bytes);
+    let is_due = || project.run(&["get", &id]).stdout.contains("(due in ");
+    project.until("its heartbeat is told again", is_due);
+    let hosts = check(&project, "hosts").expect("a check");
+    assert_eq!((&hosts["health"], &hosts["hint"]), (&json!("good"), &Value::Null), "{hosts}");
+    let soon = policy.replace("{ interval = \"7d\" }", "{ interval = \"1s\", prompt = \"Do:\" }");
+    project.write("taskrun.toml", soon.as_bytes());
+    assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    assert_eq!(project.signal_hosts(Signal::TERM), 1);
+    assert_eq!(project.ends(service).code, 0);
+}
+
+#[test]
 fn a_run_is_shown_with_what_was_spent_beneath_it() {
     let project = project();
     let spends = json!({ "steps": [[{ "usage": [1, 2, 3] }, { "reply": "done" }]] }).to_string();
@@ -240,6 +297,55 @@ fn a_run_of_another_policy_file_is_not_said_to_have_lost_its_agent() {
     let waited = far(&["wait", &id]);
     assert_eq!(waited.code, 0, "{waited:?}");
     assert_eq!(project.get(&id)["result"], "done");
+}
+
+/// A run, one beneath it that needs a host of the policy at hand, and the host of another policy,
+/// which has the agent of the one and not that of the other.
+fn lead_of_another_host(project: &Project) -> (String, String, Child) {
+    project.write("other.toml", POLICY.replace("leaf", "far").as_bytes());
+    let task = calls("agent/leaf", &json!({ "request": changes() }));
+    let lead = project.run(&["run", "lead", &task, "-d"]).id();
+    project.reach(&lead, "blocked");
+    let leaf = project.run(&["ps", "--parent", &lead, "-o", "name"]).id();
+    project.reach(&leaf, "blocked");
+    project.kill_hosts_and_wait();
+    let other = ["--config", "other.toml"];
+    let service = project.start(&[&other[..], &["host", "--service"]].concat());
+    project.meets_host();
+    let answered = project.run(&[&other[..], &["answer", &leaf, "--accept"]].concat());
+    assert_eq!(answered.code, 0, "{answered:?}");
+    (lead, leaf, service)
+}
+
+#[test]
+fn a_wait_starts_the_host_that_a_run_beneath_needs_while_the_one_above_has_one() {
+    let project = project();
+    let (lead, leaf, service) = lead_of_another_host(&project);
+    let waited = project.run(&["wait", &lead, "--timeout", "60s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    assert!(!waited.stderr.contains("no host executes"), "{waited:?}");
+    assert_eq!(project.get(&leaf)["result"], "done");
+    project.end_hosts();
+    assert_eq!(project.ends(service).code, 0);
+}
+
+#[test]
+fn a_wait_goes_on_while_the_host_that_a_run_beneath_needs_cannot_be_started() {
+    let project = project();
+    let (lead, leaf, service) = lead_of_another_host(&project);
+    // No host begins in the background without its log.
+    let log = project.path().join(".taskrun/host.log");
+    std::fs::remove_file(&log).expect("there was one");
+    std::fs::create_dir(&log).expect("a folder");
+    let mut waiting = project.start(&["wait", &lead]);
+    let said = format!("no host executes {leaf}, and no host is started: ");
+    ErrorLines::of(&mut waiting).until(&said);
+    std::fs::remove_dir(&log).expect("nobody writes there");
+    let waited = project.ends(waiting);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    assert_eq!(project.get(&leaf)["result"], "done");
+    project.end_hosts();
+    assert_eq!(project.ends(service).code, 0);
 }
 
 #[test]

@@ -31,41 +31,14 @@ component = "components/evil-schema.wasm"
 component = "components/scripted.wasm"
 tools = ["schema/double-all"]
 "#;
-/// Each agent may call the same function, and has another rule about that.
-const RULES: &str = r#"
-[tool.ledger]
-component = "components/ledger.wasm"
-
-[agent.asker]
-component = "components/scripted.wasm"
-tools = ["ledger/*"]
-allow = ["workspace-write: ledger.txt"]
-ask = ["tool: ledger/note"]
-
-[agent.blocked]
-component = "components/scripted.wasm"
-tools = ["ledger/*"]
-allow = ["workspace-write: ledger.txt"]
-policy = { block = ["ledger/note"] }
-
-[agent.tagged]
-component = "components/scripted.wasm"
-tools = ["ledger/*"]
-allow = ["workspace-write: ledger.txt"]
-policy = { block_tags = ["ledger"] }
-
-[agent.listed]
-component = "components/scripted.wasm"
-tools = ["ledger/*"]
-allow = ["workspace-write: ledger.txt"]
-policy = { allow = ["ledger/put"] }
-
-[agent.guarded]
-component = "components/scripted.wasm"
-tools = ["ledger/*"]
-allow = ["workspace-write: ledger.txt"]
-policy = { component = "components/cautious.wasm" }
-"#;
+/// Agents that may call the same function, each with another rule about that.
+const RULES: [(&str, &str); 5] = [
+    ("asker", r#"ask = ["tool: ledger/note"]"#),
+    ("blocked", r#"policy = { block = ["ledger/note"] }"#),
+    ("tagged", r#"policy = { block_tags = ["ledger"] }"#),
+    ("listed", r#"policy = { allow = ["ledger/put"] }"#),
+    ("guarded", r#"policy = { component = "components/cautious.wasm" }"#),
+];
 const AGAIN: &str = "correct the tool and build it again";
 
 /// A project with this policy, and a tool for it.
@@ -101,7 +74,13 @@ fn a_call_by_hand_is_judged_as_one_in_a_run() {
 
 #[test]
 fn a_call_by_hand_is_decided_by_the_rules_about_calls_as_they_are_explained() {
-    let project = project(RULES, "ledger", LEDGER.bytes);
+    let agent = |(name, rule): &(&str, &str)| {
+        let rights = "tools = [\"ledger/*\"]\nallow = [\"workspace-write: ledger.txt\"]";
+        format!("[agent.{name}]\ncomponent = \"components/scripted.wasm\"\n{rights}\n{rule}\n")
+    };
+    let agents: String = RULES.iter().map(agent).collect();
+    let policy = format!("[tool.ledger]\ncomponent = \"components/ledger.wasm\"\n{agents}");
+    let project = project(&policy, "ledger", LEDGER.bytes);
     project.write("components/cautious.wasm", CAUTIOUS.bytes);
     let noted = || {
         let ledger = std::fs::read_to_string(project.path().join("ledger.txt"));
@@ -176,7 +155,43 @@ fn a_tool_that_wants_memory_is_to_be_tried_in_a_run() {
     let project = project(KEEPER, "notes", NOTES.bytes);
     let called = project.run(&["tool", "call", "notes/keep", r#"{"key":"k","text":"t"}"#]);
     assert_eq!(called.code, 5, "{called:?}");
+    assert!(hint(&called).contains("no memory-write, which it asked for"), "{called:?}");
     assert!(hint(&called).contains("`taskrun run keeper TASK`"), "{called:?}");
+    let found = project.run(&["tool", "call", "notes/find", r#"{"query":"day"}"#]);
+    assert!(hint(&found).contains("no memory, which it asked for"), "{found:?}");
+    // A number that its schema takes for a whole one, and the tool does not: it asks for nothing.
+    let refused = project.run(&["tool", "call", "notes/find", r#"{"query":"day","limit":5.0}"#]);
+    let error = refused.error();
+    let told = (refused.code, &error["code"]);
+    assert_eq!(told, (5, &json!("guest:invalid-arguments")), "{refused:?}");
+    assert_eq!(hint(&refused), "see what it takes with `taskrun tool show notes`");
+    assert!(!refused.stderr.contains("memory"), "{refused:?}");
+    assert_eq!(error["retry_hint"]["tool"], "notes/find", "{refused:?}");
+}
+
+#[test]
+fn a_call_that_fails_is_shown_with_the_advice_for_another_one() {
+    let project = Project::new();
+    let agent = ["--agent", "readonly_researcher"];
+    let search = |arguments: &str| {
+        project.run(&[&["tool", "call", "workspace/search", arguments][..], &agent].concat())
+    };
+    let failed = search(r#"{"query":"?"}"#);
+    assert_eq!(failed.code, 5, "{failed:?}");
+    let (advice, example) =
+        ("give words to look for, such as those of the question", r#"{"query":"retry limit"}"#);
+    for line in [format!("  advice: {advice}\n"), format!("  for example: {example}\n")] {
+        assert!(failed.stderr.contains(&line), "{line}: {failed:?}");
+    }
+    let told = &failed.error()["retry_hint"];
+    assert_eq!(told["tool"], "workspace/search", "{failed:?}");
+    assert_eq!((&told["message"], &told["example_input"]), (&json!(advice), &json!(example)));
+    assert_eq!(hint(&failed), "see what it takes with `taskrun tool show workspace`");
+    // So is one that the host refuses for its arguments.
+    let refused = search("{}");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert_eq!(refused.error()["retry_hint"]["missing_fields"], json!(["query"]), "{refused:?}");
+    assert!(refused.stderr.contains("  for example: {\"query\":"), "{refused:?}");
 }
 
 #[test]
@@ -214,6 +229,35 @@ fn a_component_with_exceptions_is_to_be_built_without_them() {
     let told = (inspected.code, &error["code"]);
     assert_eq!(told, (2, &json!("component-refused")), "{inspected:?}");
     assert!(hint(&inspected).contains("-fno-exceptions"), "{inspected:?}");
+}
+
+#[test]
+fn a_tool_that_no_policy_loads_is_shown_with_the_reason_and_without_a_policy() {
+    let project = Project::new();
+    let of = |memory: &str, instances: usize| {
+        let instances = "(core instance (instantiate $m))".repeat(instances);
+        format!("(core module $m {memory}) {instances}")
+    };
+    for (parts, words) in [
+        ("(core func (canon task.cancel))".to_owned(), Some("async features")),
+        (of("(memory 2048)", 1), Some("begins with 128 MiB of memory")),
+        (of("(memory 1)", 5), Some("has 5 memories")),
+        (of("(memory 1)", 4), None),
+    ] {
+        let tools = "(instance $t) (export \"taskrun:plugin/tools@0.1.0\" (instance $t))";
+        let bytes = wat::parse_str(format!("(component {parts} {tools})")).expect("it is text");
+        project.write("odd.wasm", &bytes);
+        let inspected = project.run(&["inspect", "odd.wasm"]);
+        assert_eq!(inspected.code, 0, "{inspected:?}");
+        assert_eq!(inspected.stdout.contains("[tool.NAME]"), words.is_none(), "{inspected:?}");
+        let told = words.is_none_or(|words| inspected.stdout.contains(words));
+        assert!(told, "{words:?}: {inspected:?}");
+        let json = project.run(&["inspect", "odd.wasm", "-o", "json"]).json();
+        let refused = json["refused"].as_str();
+        assert_eq!(refused.is_some(), words.is_some(), "{json}");
+        assert!(words.is_none_or(|words| refused.is_some_and(|why| why.contains(words))), "{json}");
+        assert_eq!(json["policy"].as_array().map(Vec::is_empty), Some(words.is_some()), "{json}");
+    }
 }
 
 #[test]

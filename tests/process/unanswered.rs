@@ -13,7 +13,8 @@ const NOBODY: &str = "http://127.0.0.1:1/v1";
 /// The command that the words about such a run lead to.
 const TEST: &str = "`taskrun model test default`";
 
-/// A project with an agent whose model is at an address and asked once; its steps have `retry`.
+/// A project with an agent whose model is at an address and asked once; its steps have `retry`,
+/// behind which further settings of the agent may stand.
 fn project(base_url: &str, retry: &str) -> Project {
     let project = Project::new();
     project.write("components/chat.wasm", CHAT.bytes);
@@ -60,6 +61,7 @@ fn words_about_a_pause_and_the_model_are_told_while_the_run_waits() {
     assert!(waited.stderr.contains("it waits for model default until "), "{waited:?}");
     assert!(waited.stderr.contains(reason), "{waited:?}");
     assert_eq!(project.run(&["cancel", &id]).code, 0);
+    tells_at_the_end(&project, &id, 6, &format!("default: {reason}"));
 }
 
 #[test]
@@ -81,6 +83,25 @@ fn an_account_without_quota_ends_the_run_at_once_in_words_that_its_agent_is_not_
     let transcript = project.run(&["transcript", &id]);
     assert!(!transcript.stdout.contains("See your plan."), "its agent was told: {transcript:?}");
     assert!(transcript.stderr.contains("See your plan."), "{transcript:?}");
+}
+
+#[test]
+fn a_window_without_room_is_told_with_the_key_that_states_it() {
+    let runtime = Runtime::new().expect("a runtime");
+    let words = json!({ "error": { "code": "context_length_exceeded", "message": "Too long." } });
+    let refusals = (0..9).map(|_| Reply::new(400, words.to_string()));
+    let provider = runtime.block_on(Provider::start(refusals));
+    let project = project(&provider.base_url(), "{ attempts = 1 }");
+    let ran = project.run(&["run", "talker", "Hello.", "--wait"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert_eq!(provider.asked().len(), 1, "nothing can be left out of it");
+    let key = "`context_tokens` of [model.default]";
+    assert!(ran.error()["hint"].as_str().is_some_and(|hint| hint.contains(key)), "{ran:?}");
+    let id = ran.error()["run_id"].as_str().expect("a run").to_owned();
+    let got = project.run(&["get", &id]).said();
+    for part in ["model error", "status 400: Too long.", key] {
+        assert!(got.contains(part), "{part}: {got}");
+    }
 }
 
 #[test]
@@ -128,4 +149,52 @@ fn an_attempt_that_failed_is_told_while_the_next_one_is_waited_for() {
         assert!(text.contains("model default: the provider cannot be reached"), "{waited:?}");
     }
     assert_eq!(project.run(&["cancel", &id]).code, 0);
+}
+
+/// A run that ended so, while its model did not answer, tells of that error.
+fn tells_at_the_end(project: &Project, id: &str, code: i32, error: &str) {
+    let waited = project.run(&["wait", id]);
+    assert_eq!(waited.code, code, "{waited:?}");
+    assert!(waited.stderr.contains(&format!("model {error}")), "{waited:?}");
+    assert!(waited.error()["hint"].as_str().is_some_and(|hint| hint.contains(TEST)), "{waited:?}");
+    let got = project.run(&["get", id]).said();
+    for part in ["model error", error, TEST] {
+        assert!(got.contains(part), "{part}: {got}");
+    }
+    let setback = &project.get(id)["setback"];
+    assert_eq!(setback["model_error"]["model"], "default", "{setback}");
+    assert!(setback.get("waits").is_none(), "it waits for nothing any more: {setback}");
+}
+
+/// The error of a model at an address where nobody listens.
+const REFUSED: &str = "default: the provider cannot be reached: Connection refused";
+
+#[test]
+fn a_run_whose_time_is_up_tells_of_the_model_that_did_not_answer() {
+    let retry = "{ attempts = 9, pause = \"5m\" }";
+    let walled = format!("{retry}\nbudget = {{ wall = \"3s\" }}");
+    let cases: [(&str, &[&str], i32); 2] = [(&walled, &[], 9), (retry, &["--timeout", "5s"], 7)];
+    for (settings, options, code) in cases {
+        let project = project(NOBODY, settings);
+        let id = project.run(&[&["run", "talker", "Hello.", "-d"][..], options].concat()).id();
+        tells_at_the_end(&project, &id, code, REFUSED);
+        let logs = project.run(&["logs", &id]).stdout;
+        // Of the time of its budget it is asked for its last word.
+        let told = logs.contains("the last step failed: ");
+        assert_eq!(told, code == 9, "{logs}");
+        assert!(!logs.contains(" {"), "it is told in words: {logs}");
+    }
+}
+
+#[test]
+fn a_run_that_is_canceled_between_two_attempts_tells_of_the_last_one() {
+    let project = project(NOBODY, "{ attempts = 9, pause = \"5m\" }");
+    let id = project.run(&["run", "talker", "Hello.", "-d"]).id();
+    project.sees(&id, "step_failed");
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
+    tells_at_the_end(&project, &id, 6, REFUSED);
+    let got = project.run(&["get", &id]).said();
+    let last = got.lines().find(|line| line.starts_with("last attempt")).expect("the last attempt");
+    assert!(last.contains("failed: the model cannot be reached"), "{last}");
+    assert_eq!(project.get(&id)["setback"]["last_attempt"]["failed"], 1);
 }

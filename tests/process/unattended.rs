@@ -92,7 +92,7 @@ fn c_030_a_run_whose_rules_ask_is_refused_unless_somebody_is_named_who_answers()
         let refused = autonomous(&project, "asking", &changes(), words);
         assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("invalid")), "{refused:?}");
         assert!(refused.stderr.contains("asks for consent (\"tool: scripted/change\")"));
-        assert!(refused.stderr.contains("`--answers` of `taskrun run`"), "{refused:?}");
+        assert!(refused.stderr.contains("--answers where the run is started"), "{refused:?}");
     }
     let plain = project.run(&["run", "asking", &changes(), "--unattended", "-d"]);
     assert_eq!(plain.code, 2, "one that ends with its answer as well: {plain:?}");

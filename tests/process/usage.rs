@@ -8,9 +8,10 @@ use crate::project::{Project, Ran};
 #[test]
 fn a_line_that_is_refused_says_what_is_wrong_and_names_the_help_of_its_command() {
     let project = Project::new();
-    let cases: [(&[&str], &str, &str); 5] = [
+    let cases: [(&[&str], &str, &str); 6] = [
         (&["run", "counter", "x", "--rounds", "3", "-o", "json"], "provided: --autonomous", "run "),
         (&["transcript", "r", "--format", "pdf"], "[possible values: md, json", "transcript "),
+        (&["ps", "--columns", "id,agnet"], "'agnet' for '--columns <COLUMN,..>' [possible", "ps "),
         (&["agent", "show", "a", "--nope"], "unexpected argument '--nope' found", "agent show "),
         (&["agent"], "no command is given", "agent "),
         (&["rum"], "unrecognized subcommand 'rum'", ""),

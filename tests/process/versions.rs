@@ -73,7 +73,7 @@ fn the_versions_of_an_agent_are_listed_with_their_runs_and_the_current_one() {
     assert!(line.is_some_and(|line| line.ends_with("current")), "{table}");
     // Nothing is kept of the other agents, of which no run was ever accepted.
     let all = versions(&project, &[]);
-    let reader = all.iter().find(|version| version["agent"] == "reader").expect("current");
+    let reader = all.iter().find(|version| version["agent_name"] == "reader").expect("current");
     assert_eq!(counts(reader), [&json!(0), &json!(0), &json!(false), &json!(true)], "{reader}");
     assert!(reader["since"].is_null(), "{reader}");
     // An agent that the policy does not have any more is known by its runs.

@@ -165,6 +165,9 @@ fn a_wait_for_blocked_fails_only_where_somebody_outside_has_to_answer() {
     let works = begin_lead(&json!({ "steps": [["block"]] }));
     let (code, shown, told) = for_blocked(&works);
     assert!(code == 0 && shown.contains("blocked (children"), "{code}: {shown}{told}");
+    let refused = project.run(&["answer", &works, "yes"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains(&format!("error: run {works} asks nothing\n")), "{refused:?}");
     let asks = begin_lead(&asks());
     project.until("it asks", || project.run(&["inbox"]).stdout.contains("Which?"));
     let (code, shown, told) = for_blocked(&asks);
@@ -222,7 +225,17 @@ fn the_last_run_is_the_one_that_was_asked_for_and_not_the_one_that_its_agent_sta
     // An id is taken at its word.
     let canceled = leading();
     let refused = project.run(&["answer", &canceled, "the second"]);
-    assert_eq!(refused.code, 2, "{refused:?}");
+    let told = (refused.code, &refused.error()["code"]);
+    assert_eq!(told, (2, &json!("unknown-item")), "{refused:?}");
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    let child = inbox["items"][0]["run_id"].as_str().expect("a run asks");
+    let says =
+        format!("run {canceled} asks nothing itself: it waits for worker {child}, which asks");
+    assert!(refused.stderr.contains(&says), "{refused:?}");
+    assert!(refused.stderr.contains(&format!("`taskrun answer {child}`")), "{refused:?}");
+    // That command, which gives no answer, shows the question.
+    let shown = project.run(&["answer", child]);
+    assert!(shown.code == 2 && shown.stderr.contains("Which?"), "{shown:?}");
     assert_eq!(project.run(&["cancel", "@last"]).code, 0);
     assert_eq!(project.run(&["wait", &canceled]).code, 6);
     let none_is_open = || {

@@ -1,8 +1,8 @@
 //! Context windows: of those that the policy says nothing of what has no room is learned from a
 //! refusal, and how full another one is from what its provider counted.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use taskrun::spawn::SpawnRequest;
@@ -10,6 +10,8 @@ use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, House, Storage};
+
+use super::choices::says;
 
 /// Bytes of each of the files that are read.
 const FILE_BYTES: usize = 20_000;
@@ -132,6 +134,79 @@ async fn a_session_is_asked_about_in_its_window_however_much_was_said_in_it() {
         assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("So it is.")));
     }
     assert_eq!(refusals.load(Ordering::SeqCst), 0, "nothing was asked that has no room");
+}
+
+/// A provider that gives this answer first, and has room for so many bytes of messages; with the
+/// bytes of each question that came.
+async fn narrow(
+    mut first: Option<Reply>,
+    room: &Arc<AtomicUsize>,
+) -> (Provider, Arc<Mutex<Vec<usize>>>) {
+    let (room, sizes) = (Arc::clone(room), Arc::<Mutex<Vec<usize>>>::default());
+    let came = Arc::clone(&sizes);
+    let provider = Provider::answering(move |asked| {
+        let size = bytes(&asked.body);
+        came.lock().expect("no panic").push(size);
+        if size > room.load(Ordering::SeqCst) {
+            return refused();
+        }
+        first.take().unwrap_or_else(|| says("Read."))
+    });
+    (provider.await, sizes)
+}
+
+#[tokio::test]
+async fn a_session_of_many_windows_goes_on_where_the_window_is_not_stated() {
+    const ROOM: usize = 10_000;
+    let room = Arc::new(AtomicUsize::new(usize::MAX));
+    let (provider, sizes) = narrow(None, &room).await;
+    let house = house(&provider, "").await;
+    for number in 0..14 {
+        if number == 12 {
+            room.store(ROOM, Ordering::SeqCst);
+        }
+        let line = format!("line {number} {}", "x".repeat(5_000));
+        let request = SpawnRequest { converses: true, ..house.request("talker", &line) };
+        let id = house.spawn(&request).await;
+        let view = RunView::from(&house.end(&id).await);
+        let put = std::mem::take(&mut *sizes.lock().expect("no panic"));
+        let ended = (view.status, view.result.as_deref());
+        assert_eq!(ended, (Status::Completed, Some("Read.")), "{number}: {put:?}");
+        if number < 12 {
+            continue;
+        }
+        assert!(put[0] > 5 * ROOM, "{put:?}");
+        assert!(put.is_sorted_by(|before, after| after < before), "{put:?}");
+        let journal = house.journal(&id).await;
+        let met = journal.iter().filter(|one| one.event.kind() == "context_window_met").count();
+        assert_eq!(met, put.len() - 1, "each size that had no room is kept: {put:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_of_many_results_goes_on_where_the_window_is_not_stated() {
+    const ROOM: usize = 128 << 10;
+    let files: Vec<String> = (0..20).map(|number| format!("{number}.txt")).collect();
+    let call = |(index, file): (usize, &String)| {
+        let arguments = json!({ "path": file }).to_string();
+        json!({ "index": index, "id": file, "function":
+            { "name": "workspace__read", "arguments": arguments } })
+    };
+    let calls: Vec<Value> = files.iter().enumerate().map(call).collect();
+    let delta = json!({ "delta": { "tool_calls": calls }, "finish_reason": "tool_calls" });
+    let reads_all = Reply::events(&[json!({ "choices": [delta] })]);
+    let (provider, sizes) = narrow(Some(reads_all), &Arc::new(AtomicUsize::new(ROOM))).await;
+    let house = house(&provider, "").await;
+    for file in &files {
+        std::fs::write(house.path().join(file), "text ".repeat(3_200)).expect("a file");
+    }
+    let id = house.spawn(&house.request("talker", "Read them all.")).await;
+    let view = RunView::from(&house.end(&id).await);
+    let put = sizes.lock().expect("no panic").clone();
+    let ended = (view.status, view.result.as_deref());
+    assert_eq!(ended, (Status::Completed, Some("Read.")), "{put:?}");
+    let [_, whole, half, quarter] = put[..] else { panic!("{put:?}") };
+    assert!(whole > 2 * ROOM && half > ROOM && quarter <= ROOM, "{put:?}");
 }
 
 /// The files that are whole in the last question of a run which reads all three with a window of

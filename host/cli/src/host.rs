@@ -86,8 +86,10 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     }
     let ids: Vec<String> = closed.stragglers.iter().map(ToString::to_string).collect();
     let message = format!("runs could not be handed over in time: {}", ids.join(", "));
-    Err(Failure::unexpected(message)
-        .hint("they are continued when this host is taken for dead; `taskrun wait` sees to that"))
+    Err(Failure::unexpected(message).hint(format!(
+        "they are continued when this host is taken for dead; `taskrun wait {}` sees to that",
+        ids.join(" ")
+    )))
 }
 
 fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Controller) {

@@ -43,7 +43,8 @@ pub use crate::failure::{Failure, policy_failure};
 use crate::invocation::Invocation;
 use crate::output::stream;
 pub use crate::output::{
-    Beats, RunList, Surroundings, run_details, run_object, run_table, run_tree, versioned,
+    Beats, RunList, Surroundings, UsageBeneath, run_details, run_object, run_table, run_tree,
+    versioned,
 };
 
 /// The parts in which a program that is built on this one may differ from it.

@@ -22,6 +22,12 @@ pub(crate) fn shown_in(text: &str) -> String {
     }
 }
 
+/// True unless there is no file at a path: one at which nobody may look is there.
+#[must_use]
+pub(crate) fn is_there(path: &Path) -> bool {
+    path.try_exists().unwrap_or(true)
+}
+
 /// The text without this folder, which has a slash at its end, where a path begins with it and goes on.
 fn within(folder: &str, text: &str) -> String {
     let begins = |before: &str| {

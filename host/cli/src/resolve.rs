@@ -137,18 +137,28 @@ pub(crate) async fn resolve_asking(context: &Context, client: &Client, text: &st
     if text != LAST || !client.asks(run.id().as_str()).await?.is_empty() {
         return Ok(run);
     }
-    let Some(found) = asking_run(client, &run, context.now()).await? else { return Ok(run) };
-    let asks = match client.asks(found.id().as_str()).await {
-        // The caller may not see it.
-        Err(ControllerError::NotFound { .. }) => false,
-        asked => !asked?.is_empty(),
-    };
-    if !asks {
-        return Ok(run);
-    }
+    let Some(found) = asked_beneath(context, client, &run).await? else { return Ok(run) };
     let agent = escaped_line(&found.spec.agent_name);
     context.printer.talk(format!("{LAST} waits for {agent} {}, which asks", found.id()));
     Ok(found)
+}
+
+/// The run that asks something and that another one, which asks nothing itself, waits for; `None`
+/// where there is none, or none that the caller sees.
+///
+/// # Errors
+/// Those of looking at what the run waits for.
+pub(crate) async fn asked_beneath(
+    context: &Context,
+    client: &Client,
+    run: &Run,
+) -> Outcome<Option<Run>> {
+    let Some(found) = asking_run(client, run, context.now()).await? else { return Ok(None) };
+    let asks = match client.asks(found.id().as_str()).await {
+        Err(ControllerError::NotFound { .. }) => false,
+        asked => !asked?.is_empty(),
+    };
+    Ok(asks.then_some(found))
 }
 
 /// Pages of all runs that a client sees, those first that changed last.

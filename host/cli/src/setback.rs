@@ -34,8 +34,18 @@ const READ_WITHIN: Duration = Duration::from_secs(15);
 pub(crate) struct Setback {
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<StepWait>,
+    /// Of a run that ended for another reason before its step was tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_attempt: Option<FailedAttempt>,
     #[serde(skip_serializing_if = "Option::is_none")]
     model_error: Option<ModelFailure>,
+}
+
+/// An attempt at a step that no other one followed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct FailedAttempt {
+    failed: u32,
+    error: String,
 }
 
 /// The wait of a run for the next attempt at its step.
@@ -68,6 +78,9 @@ struct ModelFailure {
     /// True if a test of the model may meet it as well.
     #[serde(skip)]
     is_of_provider: bool,
+    /// True if its context window has no room for the question.
+    #[serde(skip)]
+    is_of_window: bool,
     /// True once an attempt failed after it: the next one that fails has other reasons.
     #[serde(skip)]
     is_of_earlier: bool,
@@ -90,8 +103,8 @@ impl Setback {
             after = last.seq;
             events.iter().for_each(|recorded| setback.push(recorded));
         }
-        if run.ending().is_some() {
-            setback.waits = None;
+        if let Some(ending) = run.ending() {
+            setback.end(is_of_step(ending.stop_reason));
         }
         Ok(Some(setback).filter(|setback| *setback != Self::default()))
     }
@@ -105,6 +118,7 @@ impl Setback {
                     model: model.clone(),
                     error: error.in_full(),
                     is_of_provider: is_of_provider(error),
+                    is_of_window: matches!(error, ModelError::ContextWindow(_)),
                     is_of_earlier: false,
                 });
             }
@@ -119,7 +133,7 @@ impl Setback {
             let (model, error) = (model.clone(), format!("{reason}{said}"));
             // Errors before were given to the step, which went on.
             let waits = Some(StepWait::Model { model, until: *until, error });
-            *self = Self { waits, model_error: None };
+            *self = Self { waits, ..Self::default() };
         } else if let Event::Resumed { .. } = event {
             // The model is asked again. An attempt that failed stays the last one.
             self.waits = self.waits.take().filter(|wait| matches!(wait, StepWait::Attempt { .. }));
@@ -130,14 +144,35 @@ impl Setback {
         }
     }
 
+    /// Takes the end of the run into account: it waits for nothing any more. Where its step failed,
+    /// `is_of_step`, its record has the error of the last attempt.
+    fn end(&mut self, is_of_step: bool) {
+        match self.waits.take() {
+            Some(StepWait::Model { model, error, .. }) => {
+                self.model_error = Some(ModelFailure {
+                    model: Some(model),
+                    error,
+                    is_of_provider: true,
+                    is_of_window: false,
+                    is_of_earlier: false,
+                });
+            }
+            Some(StepWait::Attempt { failed, error, .. }) if !is_of_step => {
+                self.last_attempt = Some(FailedAttempt { failed, error });
+            }
+            Some(StepWait::Attempt { .. }) | None => {}
+        }
+    }
+
     /// Its lines among the details of a run.
     pub(crate) fn details(&self, now: Timestamp) -> Vec<(&'static str, String)> {
         let waits = self.waits.as_ref().map(|wait| match wait {
             StepWait::Model { .. } => ("waits for", wait.text(now)),
             StepWait::Attempt { .. } => ("last attempt", wait.text(now)),
         });
+        let last = self.last_attempt.as_ref().map(|last| ("last attempt", last.text()));
         let error = self.model_error.as_ref().map(|failure| ("model error", failure.text()));
-        waits.into_iter().chain(error).collect()
+        waits.into_iter().chain(last).chain(error).collect()
     }
 
     /// The command that asks the model alone, where that may show the error again.
@@ -152,7 +187,10 @@ impl Setback {
 
     /// The advice beside what is shown of the run.
     pub(crate) fn advice(&self) -> Option<String> {
-        self.test_command().map(|command| format!("ask the model alone with {command}"))
+        let of_window = self.model_error.as_ref().filter(|failure| failure.is_of_window);
+        of_window.map(ModelFailure::advice_on_window).or_else(|| {
+            self.test_command().map(|command| format!("ask the model alone with {command}"))
+        })
     }
 
     /// The error of the model and [`Self::advice`], in one line.
@@ -169,12 +207,21 @@ impl Setback {
             StepWait::Model { .. } => format!("it waits for {}", wait.text(now)),
             StepWait::Attempt { failed, .. } => format!("attempt {failed} {}", wait.text(now)),
         });
+        let last = self.last_attempt.as_ref();
+        let last = last.map(|last| format!("attempt {} {}", last.failed, last.text()));
         let error = self.model_error.as_ref().map(|failure| format!("model {}", failure.text()));
         let behind = failure.causes.split_off(failure.causes.len().min(1));
-        failure.causes.extend(waits.into_iter().chain(error).chain(behind));
+        failure.causes.extend(waits.into_iter().chain(last).chain(error).chain(behind));
         if let Some(advice) = self.advice().filter(|_| has_ended) {
             failure.hint = Some(advice);
         }
+    }
+}
+
+impl FailedAttempt {
+    /// Its end, in words that follow on its name.
+    fn text(&self) -> String {
+        format!("failed: {}", excerpt(&self.error, ERROR_CHARS_MAX))
     }
 }
 
@@ -206,6 +253,15 @@ impl ModelFailure {
             Some(model) => format!("{}: {error}", excerpt(model, ERROR_CHARS_MAX)),
             None => error,
         }
+    }
+
+    /// The advice where there is no room for the question.
+    fn advice_on_window(&self) -> String {
+        let model = excerpt(self.model.as_deref().unwrap_or("NAME"), ERROR_CHARS_MAX);
+        format!(
+            "state `context_tokens` of [model.{model}] in the policy, the tokens of its window: \
+             conversations are kept within it, and instructions and task are to have room in it"
+        )
     }
 }
 
@@ -244,16 +300,33 @@ pub(crate) async fn with_setback_of(
 /// True if the record of a run tells that its journal may have a setback.
 fn is_set_back(run: &Run) -> bool {
     match run.ending() {
-        Some(ending) => matches!(
-            ending.stop_reason,
-            StopReason::AgentError | StopReason::RetryAborted | StopReason::RateLimited
-        ),
+        Some(ending) => {
+            let reason = ending.stop_reason;
+            run.state.failed_attempts > 0 || is_of_step(reason) || is_while_it_lasts(reason)
+        }
         None => {
             let on_time =
                 matches!(run.state.lifecycle, Lifecycle::Blocked { on: BlockedOn::Schedule, .. });
             on_time || run.state.failed_attempts > 0
         }
     }
+}
+
+/// True for the end of a run whose step failed.
+fn is_of_step(reason: StopReason) -> bool {
+    matches!(reason, StopReason::AgentError | StopReason::RetryAborted | StopReason::RateLimited)
+}
+
+/// True for the end of a run that may have met it while a model did not answer.
+fn is_while_it_lasts(reason: StopReason) -> bool {
+    matches!(
+        reason,
+        StopReason::Wallclock
+            | StopReason::RunTimeout
+            | StopReason::TurnTimeout
+            | StopReason::CanceledByOwner
+            | StopReason::CanceledByParent
+    )
 }
 
 /// True for an error of a model's provider, and not of the question, its run or its agent.
@@ -283,121 +356,4 @@ fn is_of_provider(error: &ModelError) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use taskrun_journal::event::{DecisionKind, ModelAnswer};
-    use taskrun_journal::ids::HostId;
-
-    use super::*;
-
-    const NOW: Timestamp = Timestamp(1_000_000);
-
-    fn refused() -> Event {
-        let error = ModelError::Unreachable("Connection refused (os error 111)".to_owned());
-        answered(ModelAnswer::Error(error))
-    }
-
-    fn answered(answer: ModelAnswer) -> Event {
-        let answer = Box::new(HostAnswer::Model(answer));
-        let (request, model) = ("q".to_owned(), Some("$(odd)".to_owned()));
-        Event::HostAnswered { call: 0, request, model, answer }
-    }
-
-    fn failed() -> Event {
-        let error = "the model cannot be reached".to_owned();
-        Event::StepFailed { turn: 1, attempt: 4, error, retry_after_ms: 40_000 }
-    }
-
-    fn pushed_back() -> Event {
-        Event::PushedBack {
-            turn: 1,
-            model: "careful".to_owned(),
-            until: NOW.plus(Duration::from_secs(600)),
-            reason: "the provider limits the rate of requests".to_owned(),
-            said: Some("status 429: Slow down.".to_owned()),
-            usage: None,
-        }
-    }
-
-    fn decided() -> Event {
-        Event::PlanDecided {
-            turn: 1,
-            decision: DecisionKind::FinalResponse,
-            state: Vec::new(),
-            reminders: Vec::new(),
-            expected_children: None,
-            parents: std::collections::BTreeMap::new(),
-            ran_ms: 0,
-        }
-    }
-
-    fn resumed() -> Event {
-        Event::Resumed { host: HostId::new("h"), epoch: 2 }
-    }
-
-    /// The setback after events that all happened just now.
-    fn after(events: impl IntoIterator<Item = Event>) -> Setback {
-        let mut setback = Setback::default();
-        for (seq, event) in events.into_iter().enumerate() {
-            setback.push(&EventRecord { seq: seq as u64, id: 1, at: NOW, event });
-        }
-        setback
-    }
-
-    #[test]
-    fn an_attempt_that_failed_is_told_with_the_error_of_its_model() {
-        let setback = after([refused(), failed(), resumed()]);
-        let error = "$(odd): the provider cannot be reached: Connection refused (os error 111)";
-        let lines = [
-            ("last attempt", "failed, again in 40s: the model cannot be reached".to_owned()),
-            ("model error", error.to_owned()),
-        ];
-        assert_eq!(setback.details(NOW), lines);
-        let late = setback.details(NOW.plus(Duration::from_secs(40)));
-        assert_eq!(late[0].1, "failed: the model cannot be reached");
-        let mut failure = Failure::new(Exit::Failed, "run-failed", "run r failed");
-        failure.causes = vec!["gave up".to_owned(), "stop reason: retry_aborted".to_owned()];
-        after([refused()]).tell(&mut failure, NOW, true);
-        let told = format!("model {error}");
-        assert_eq!(failure.causes, ["gave up", told.as_str(), "stop reason: retry_aborted"]);
-        let hint = "ask the model alone with `taskrun model test '$(odd)'`";
-        assert_eq!(failure.hint.as_deref(), Some(hint), "pasted, nothing of it is executed");
-    }
-
-    #[test]
-    fn an_attempt_that_failed_without_its_model_is_told_without_the_error_of_the_one_before() {
-        let names = |setback: &Setback| -> Vec<&'static str> {
-            setback.details(NOW).into_iter().map(|(name, _)| name).collect()
-        };
-        let other = after([refused(), failed(), resumed(), failed()]);
-        assert_eq!(names(&other), ["last attempt"]);
-        assert_eq!(other.advice(), None);
-        let again = after([refused(), failed(), resumed(), refused(), failed()]);
-        assert_eq!(names(&again), ["last attempt", "model error"]);
-    }
-
-    #[test]
-    fn a_wait_for_a_model_is_told_until_the_run_goes_on() {
-        let waiting = after([failed(), pushed_back()]);
-        let (label, text) = waiting.details(NOW).remove(0);
-        assert_eq!(label, "waits for");
-        assert!(text.starts_with("model careful until 1970-01-01T00:26:40"), "{text}");
-        let end = "(due in 10m): the provider limits the rate of requests: status 429: Slow down.";
-        assert!(text.ends_with(end), "{text}");
-        let mut failure = Failure::new(Exit::WaitTimedOut, "wait-timed-out", "too short");
-        waiting.tell(&mut failure, NOW, false);
-        assert_eq!(failure.causes, [format!("it waits for {text}")]);
-        assert_eq!(failure.hint, None);
-        assert_eq!(after([pushed_back(), resumed()]), Setback::default());
-    }
-
-    #[test]
-    fn a_step_that_is_decided_and_a_model_that_answers_are_no_setback() {
-        assert_eq!(after([refused(), failed(), decided()]), Setback::default());
-        let answers = answered(ModelAnswer::Parts(Vec::new()));
-        assert_eq!(after([refused(), answers]), Setback::default());
-        let error = ModelError::Refused("no".to_owned());
-        let refused = after([answered(ModelAnswer::Error(error))]);
-        assert_eq!(refused.details(NOW).len(), 1);
-        assert_eq!(refused.advice(), None, "a test of the model would not show it");
-    }
-}
+mod tests;

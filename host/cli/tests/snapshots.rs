@@ -5,8 +5,8 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use taskrun::error::{ControllerError, LockedWait};
 use taskrun_cli::{
-    Beats, Cli, Failure, RunList, Surroundings, policy_failure, run_details, run_object, run_table,
-    run_tree, versioned,
+    Beats, Cli, Failure, RunList, Surroundings, UsageBeneath, policy_failure, run_details,
+    run_object, run_table, run_tree, versioned,
 };
 use taskrun_journal::autonomy::{Autonomy, AutonomyMode, Done, Schedule, StateReport};
 use taskrun_journal::ending::Ending;
@@ -15,6 +15,7 @@ use taskrun_journal::hold::Wait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::message::{Labels, Message, Role, Usage};
+use taskrun_journal::progress::Children;
 use taskrun_journal::question::{AnswerRefusal, AwaitItem, Item};
 use taskrun_journal::reply::Reply;
 use taskrun_journal::run::{Run, RunView};
@@ -280,6 +281,25 @@ fn family() -> Vec<Run> {
         run(first, vec![started(), lost]),
         run(spec(0, "spinner", "spin"), vec![started()]),
     ]
+}
+
+#[test]
+fn a_sum_that_is_not_that_of_all_runs_beneath_a_run_is_said_to_be_the_least() {
+    let children = Children { started: 3, finished: 2 };
+    let usage =
+        |total_tokens, cost_microusd| Usage { total_tokens, cost_microusd, ..Usage::default() };
+    for (usage, is_least, text) in [
+        (usage(0, 0), false, "2 of 3 runs ended"),
+        (usage(7, 50_000), false, "2 of 3 runs ended, 7 tokens, 0.05 USD"),
+        (usage(7, 50_000), true, "2 of 3 runs ended, at least 7 tokens, 0.05 USD"),
+        (usage(0, 0), true, "2 of 3 runs ended, at least 0 tokens"),
+    ] {
+        let beneath = UsageBeneath { usage, is_least };
+        let around = Surroundings { children, beneath, ..Surroundings::default() };
+        let details = run_details(&family()[1], &around, NOW);
+        let line = details.lines().find(|line| line.starts_with("beneath")).expect("a line");
+        assert!(line.ends_with(text), "{line}");
+    }
 }
 
 #[test]

@@ -11,12 +11,12 @@ use taskrun_policy::{MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
 /// Memories of one component. JavaScript on QuickJS has three, a component composed of several
 /// programs one for each; together they have what one may have. Each slot reserves 4 GiB of
 /// address space, of which there are 128 TiB: a thousand instances take 16.
-pub(crate) const MEMORIES_MAX: u32 = 4;
+pub const MEMORIES_MAX: u32 = 4;
 /// Tables of one component: a guest built for WASI has two, Python a few more.
-pub(crate) const TABLES_MAX: u32 = 8;
+pub const TABLES_MAX: u32 = 8;
 /// Core instances of one component: a guest built for WASI has three, Python, which is linked at
 /// start from many modules, some dozens.
-pub(crate) const CORE_INSTANCES_MAX: u32 = 64;
+pub const CORE_INSTANCES_MAX: u32 = 64;
 
 /// Bytes that wasmtime keeps of an instance beside its memories and tables, all its core instances
 /// together: 32 for each function that is exported, is in a table or has a reference taken of it,

@@ -37,7 +37,7 @@ impl Description {
         }
     }
 
-    /// Everything but the functions of the component's interfaces.
+    /// Everything but the functions of the component's interfaces, and its memory.
     pub(crate) fn inspection(&self, digest: &blake3::Hash) -> Inspection {
         let imports = self.imports.iter();
         let imports = imports.map(|(name, only_types)| (name.clone(), Vec::new(), *only_types));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::task::Spawn;
 use taskrun::scope::Interrupt;
-use taskrun_policy::Policy;
+use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::admission::Admission;
 use crate::buffers::Buffers;
@@ -13,8 +13,8 @@ use crate::compile::Compiler;
 use crate::component::{Inspections, KnownFiles, Pins, SharedComponents};
 use crate::config;
 use crate::egress::{ByLane, Connections, Egress, ExchangeThreads};
-use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
+use crate::files::{ProtectedPaths, WorkspaceHold};
 use crate::guest_memory::GuestMemory;
 use crate::handles::{DESCRIPTORS_MIN, Handles, connections, raise_descriptors};
 use crate::heap;
@@ -171,6 +171,17 @@ impl Engine {
     /// another way.
     pub fn protect_policy(&self, policy: &Policy) {
         self.protected.add_policy(policy);
+    }
+
+    /// Keeps every guest from moving or removing the folders in which these agents work, and from
+    /// making those that are missing, for as long as the hold is there. That of an agent which uses
+    /// files is also kept so for as long as its code is loaded.
+    #[must_use]
+    pub fn hold_workspaces<'p>(
+        &self,
+        agents: impl IntoIterator<Item = &'p AgentPolicy>,
+    ) -> WorkspaceHold {
+        self.protected.hold_workspaces(agents.into_iter().map(|agent| agent.workspace.as_path()))
     }
 
     pub(crate) fn protected(&self) -> &ProtectedPaths {

@@ -132,11 +132,13 @@ pub enum LoadError {
         /// The end of the worker, in words.
         detail: String,
     },
-    /// An instance needs more than the host has for one.
+    /// An instance needs more than it may have.
     #[error("the component needs more than an instance may have: {detail}")]
     TooMuch {
         /// The need that is not met.
         detail: String,
+        /// The bound that it is beyond.
+        bound: NeedBound,
     },
     /// It does not export what its role must.
     #[error("{}", wrong_world(wanted, found))]
@@ -272,6 +274,17 @@ impl LoadError {
     }
 }
 
+/// The bound on the needs of an instance that a component is beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NeedBound {
+    /// The engine's, on each instance.
+    Engine,
+    /// The memory that a tenant has for guests on this host.
+    Host,
+    /// `memory` in the `limits` that the policy sets for the calls of the component.
+    Limits,
+}
+
 /// An import that the agent may not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingGrant {
@@ -394,5 +407,10 @@ fn wrong_world(wanted: &str, found: &[String]) -> String {
 impl LoadError {
     pub(crate) fn internal(detail: &str) -> Self {
         Self::Internal(detail.to_owned())
+    }
+
+    /// The error of a component whose imports or exports the engine finds not to fit.
+    pub(crate) fn mismatch(error: &wasmtime::Error) -> Self {
+        Self::Mismatch { detail: format!("{error:#}") }
     }
 }

@@ -24,14 +24,14 @@ use std::sync::{Arc, OnceLock};
 
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
-use taskrun_policy::Policy;
+use taskrun_policy::{Capability, Policy};
 
 pub(crate) use by_place::{AccessFlags, OpenEntry};
 pub(crate) use folder::WorkspaceFolder;
 pub(crate) use list::ListOptions;
 pub(crate) use path::RelativePath;
 pub(crate) use place::{Fault, Place};
-pub use protected::DATA_DIR;
+pub use protected::{DATA_DIR, WorkspaceHold};
 pub(crate) use protected::{Guard, OWN_FILES, ProtectedPaths};
 pub(crate) use threads::FileThreads;
 pub(crate) use used::DiskUse;
@@ -75,12 +75,13 @@ impl From<Refusal> for FileError {
 pub(crate) type Result<T> = std::result::Result<T, Refusal>;
 
 /// A folder, opened when it is first used. Clones are the same open folder, whatever becomes of its
-/// name.
+/// name. No guest moves it away as long as one of them is there.
 #[derive(Debug, Clone)]
 pub(crate) struct Workspace {
     folder: Arc<WorkspaceFolder>,
     opened: Arc<OnceLock<io::Result<Arc<Dir>>>>,
     protected: ProtectedPaths,
+    _held: Arc<WorkspaceHold>,
 }
 
 /// Set when the caller has gone; long operations look at it between their steps.
@@ -133,7 +134,8 @@ impl Workspace {
     /// Opens the folder, which is not the host's own at this moment.
     pub(crate) fn of(folder: WorkspaceFolder, protected: ProtectedPaths) -> io::Result<Self> {
         let opened = Arc::new(OnceLock::from(Ok(folder.open(|| Ok(()))?)));
-        Ok(Self { folder: Arc::new(folder), opened, protected })
+        let held = Arc::new(protected.hold_workspaces([folder.path()]));
+        Ok(Self { folder: Arc::new(folder), opened, protected, _held: held })
     }
 
     /// The same folder by its path, to be opened where that leads then: whoever works for long has
@@ -191,7 +193,7 @@ impl Workspace {
         self.protected.now()
     }
 
-    /// The folders on the way to the host's own files as they are now.
+    /// All that is on the way to the host's own files and to the folders of agents as it is now.
     pub(crate) fn ways(&self) -> Guard {
         self.protected.ways()
     }
@@ -223,6 +225,21 @@ impl Workspace {
         Ok(entry(path.as_str().to_owned(), &metadata))
     }
 
+    /// Refuses a path if guests may not make the first thing that is missing on it.
+    fn check_new(&self, path: RelativePath<'_>) -> Result<()> {
+        let guard = self.protected.now();
+        let mut dir = walk(self.root()?, RelativePath::new("")?, &guard)?;
+        for name in path.components() {
+            dir = match dir.open_dir_nofollow(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return guard.check_new(&dir, name);
+                }
+                opened => opened.map_err(from_io)?,
+            };
+        }
+        Ok(())
+    }
+
     /// Part of a file.
     pub(crate) fn read(&self, path: RelativePath<'_>, offset: u64, max: u32) -> Result<Vec<u8>> {
         let guard = self.protected.now();
@@ -236,22 +253,30 @@ impl Workspace {
 }
 
 /// Tells if a path of a workspace leads to one of these files of a host, or to one that a policy
-/// consists of: guests are refused those, whatever rules allow.
+/// consists of: guests are refused those, whatever rules allow. For `workspace-write` it does, too,
+/// if nothing may be made at the first name that is missing on the path.
 #[must_use]
 pub fn is_own_file(
     own: impl IntoIterator<Item = PathBuf>,
     policies: &[&Policy],
-    (workspace, path): (&Path, &str),
+    (workspace, capability, path): (&Path, Capability, &str),
 ) -> bool {
     let protected = ProtectedPaths::default();
     protected.add(own);
     policies.iter().for_each(|policy| protected.add_policy(policy));
+    let agents = policies.iter().flat_map(|policy| policy.agents.values());
+    let _held = protected.hold_workspaces(agents.map(|agent| agent.workspace.as_path()));
+    // Also where the folder of it is missing.
+    let is_own = protected.containing(&workspace.join(path)).is_some();
     let (Ok(workspace), Ok(path)) =
         (Workspace::open(workspace, protected), RelativePath::new(path))
     else {
         return false;
     };
-    matches!(workspace.stat(path), Err(Refusal::OwnFile))
+    let is_refused = |looked: Result<()>| matches!(looked, Err(Refusal::OwnFile));
+    is_own
+        || is_refused(workspace.stat(path).map(drop))
+        || (capability == Capability::WorkspaceWrite && is_refused(workspace.check_new(path)))
 }
 
 /// The number of an open folder.

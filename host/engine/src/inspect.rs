@@ -2,6 +2,7 @@
 
 pub(crate) mod given;
 pub(crate) mod kept;
+pub(crate) mod memories;
 pub(crate) mod outline;
 
 use std::fmt;
@@ -48,6 +49,11 @@ pub struct Inspection {
     pub imports: Vec<ImportInfo>,
     /// Its exports, sorted by name.
     pub exports: Vec<ExportInfo>,
+    /// Bytes of memory that an instance begins with, at least; 0 if that is not known.
+    pub memory_bytes: u64,
+    /// The reason that no host like this one loads it, though it can be looked at, as the compiler
+    /// says it; `None` if none is known.
+    pub refused: Option<String>,
 }
 
 /// Role of a component, by what it exports.
@@ -175,8 +181,9 @@ impl Inspection {
         size: u64,
         outline: Outline,
     ) -> Result<Self, LoadError> {
-        let Outline { imports, exports } = outline;
+        let Outline { imports, exports, memory_bytes, refused } = outline;
         let found = Self::known(digest, size, imports.into_iter(), exports.into_iter());
+        let found = Self { memory_bytes, refused, ..found };
         let imports = found.imports.iter().map(|one| (&one.interface, &one.functions));
         let exports = found.exports.iter().map(|one| (&one.interface, &one.functions));
         let items = imports.chain(exports);
@@ -206,9 +213,17 @@ impl Inspection {
             kind: Kind::Other,
             imports: imports.collect(),
             exports: exports.collect(),
+            memory_bytes: 0,
+            refused: None,
         };
         known.kind = known.found_kind();
         known
+    }
+
+    /// The error with which it does not load under any policy, if that is known.
+    #[must_use]
+    pub fn refusal(&self) -> Option<LoadError> {
+        self.refused.as_deref().map(LoadError::from_compiler_text)
     }
 
     /// The role, by what is exported.

@@ -32,6 +32,7 @@
 //! | native code is ours and unchanged | `cache` |
 //! | what is known of a component without loading it | `catalog` |
 //! | imports against grants, one world per role, versions | `grants` |
+//! | types of exported functions | `exports` |
 //! | calls at once | `admission` |
 //! | which threads guests run on, and for how long before others | `threads`, `attempt` |
 //! | deadline, forced stop, panics of the host | `call` |
@@ -76,6 +77,7 @@ mod egress;
 mod engine;
 mod error;
 mod executor;
+mod exports;
 mod failure;
 mod file_identity;
 mod files;
@@ -111,11 +113,13 @@ pub use cache::{Cache, CacheError, CachedFiles};
 pub use catalog::Catalog;
 pub use compile::CompileWorker;
 pub use component::{ExaminedComponent, LoadedComponent};
-pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
+pub use config::{
+    CORE_INSTANCES_MAX, ENGINE_VERSION, MEMORIES_MAX, TABLES_MAX, pooled as wasmtime_config,
+};
 pub use egress::{HostClient, PostError, RequestLine, RequestLineError};
 pub use engine::{Engine, EngineError};
-pub use error::{LoadError, MissingGrant, Need};
-pub use files::{DATA_DIR, is_own_file};
+pub use error::{LoadError, MissingGrant, Need, NeedBound};
+pub use files::{DATA_DIR, WorkspaceHold, is_own_file};
 pub use guest::AgentGrants;
 pub use heap::give_back_memory;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};

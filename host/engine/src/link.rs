@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use taskrun::ports::planner::ConversationView;
 use taskrun_policy::{Capability, CapabilityAccess, Preopen};
-use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
+use wasmtime::component::{HasSelf, InstancePre, Linker};
 
 use crate::bindings::{conversation, interfaces, memory_write};
 use crate::component::LoadedComponent;
 use crate::engine::Engine;
-use crate::error::LoadError;
+use crate::error::{LoadError, NeedBound};
 use crate::files::{ProtectedPaths, Workspace, WorkspaceFolder};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::guest_memory::BeginBytes;
 use crate::host::wasi;
+use crate::inspect::memories::size_words;
 use crate::inspect::{CONVERSATION, ImportClass, ImportInfo, Inspection};
 use crate::state::CallState;
 
@@ -37,7 +38,7 @@ pub(crate) fn link(
         let folders = with.grants.writable_folders();
         Arc::new(engine.disk().bounds(folders, with.workspace_limits, &with.limits))
     });
-    let begin_bytes = begin_bytes(engine, loaded.component(), with.limits.memory_bytes)?;
+    let begin_bytes = begin_bytes(engine, loaded, with.limits.memory_bytes)?;
     let mut linker = Linker::new(engine.wasmtime());
     let mut added = BTreeSet::new();
     for import in &inspection.imports {
@@ -48,9 +49,8 @@ pub(crate) fn link(
         }
         add(&mut linker, import).map_err(|error| LoadError::Internal(format!("{error:#}")))?;
     }
-    let pre = linker
-        .instantiate_pre(loaded.component())
-        .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+    let pre =
+        linker.instantiate_pre(loaded.component()).map_err(|error| LoadError::mismatch(&error))?;
     let guest = Guest {
         engine: Arc::clone(engine),
         digest: loaded.digest().to_owned(),
@@ -73,25 +73,35 @@ pub(crate) fn link(
 /// of its memories began as large as the largest.
 ///
 /// # Errors
-/// [`LoadError::TooMuch`] if this host never has as much for an instance as the largest needs.
+/// [`LoadError::TooMuch`] if it needs more than the limit, which is of all its memories together, or
+/// than this host or any other one ever has for an instance.
 fn begin_bytes(
     engine: &Engine,
-    component: &Component,
+    loaded: &LoadedComponent,
     limit: u64,
 ) -> Result<BeginBytes, LoadError> {
     const PAGE_BYTES: u64 = 64 << 10;
+    let inspection = loaded.inspect();
+    if let Some(refusal) = inspection.refusal() {
+        return Err(refusal);
+    }
     // None that imports modules is linked.
-    let Some(needed) = component.resources_required() else { return Ok(BeginBytes::at_most(0)) };
+    let needed = loaded.component().resources_required();
+    let Some(needed) = needed else { return Ok(BeginBytes::at_most(0)) };
     let largest = needed.max_initial_memory_size.unwrap_or(0).saturating_mul(PAGE_BYTES);
-    let (needs, most) = (largest.min(limit), engine.memory().most_of_instance());
+    let needs = largest.max(inspection.memory_bytes);
+    let too_much = |bound, fault: String| {
+        let detail = format!("it begins with {} of memory, {fault}", size_words(needs));
+        LoadError::TooMuch { detail, bound }
+    };
+    if needs > limit {
+        let fault = format!("and `memory` in its `limits` is {}", size_words(limit));
+        return Err(too_much(NeedBound::Limits, fault));
+    }
+    let most = engine.memory().most_of_instance();
     if needs > most {
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let detail = format!(
-            "it begins with {} MiB of memory, of which a tenant has {} MiB here; give the host more",
-            mib(needs),
-            most >> 20
-        );
-        return Err(LoadError::TooMuch { detail });
+        let fault = format!("of which a tenant has {} MiB here; give the host more", most >> 20);
+        return Err(too_much(NeedBound::Host, fault));
     }
     Ok(BeginBytes::at_most(largest.saturating_mul(needed.num_memories.into()).min(limit)))
 }

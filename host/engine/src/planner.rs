@@ -1,7 +1,6 @@
 //! Agents' components behind the port [`Planner`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use taskrun::ports::planner::{ConversationView, FinalizeInput, PlanInput, PlanResult, Planner};
@@ -9,12 +8,13 @@ use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::stop::CallAbort;
+use taskrun_journal::text::cut;
 use wasmtime::Store;
-use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre, TypedFunc};
+use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, TypedFunc};
 
-use crate::bindings::HOST_VERSION;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
 use crate::bindings::finalizer::AgentFinalizerPre;
+use crate::bindings::finalizer::exports::taskrun::plugin::finalizer;
 use crate::component::LoadedComponent;
 use crate::convert::finalizer::{finalize_input, metadata};
 use crate::convert::input::{self, ResumeInput, StartInput};
@@ -27,13 +27,14 @@ use crate::guest::{AgentGrants, Guest};
 use crate::inspect::{FINALIZER, PLANNER};
 use crate::link::link;
 use crate::state::CallState;
-use crate::{call, measure};
+use crate::{call, exports, measure};
 
 struct AgentComponent {
     pre: InstancePre<CallState>,
-    exports: Arc<PlannerExports>,
-    /// The same component by its other export, if it has that.
-    finalizer: Option<AgentFinalizerPre<CallState>>,
+    exports: PlannerExports,
+    /// The same component by its other export, if it has that. Where its form is another than this
+    /// host's that is the answer of each call.
+    finalizer: Option<Result<AgentFinalizerPre<CallState>, CallAbort>>,
     guest: Arc<Guest>,
 }
 
@@ -41,27 +42,22 @@ struct AgentComponent {
 type Answer = (Result<guest::PlanResult, guest::PlannerError>,);
 type Start<'a> = TypedFunc<(StartInput<'a>,), Answer>;
 type Resume<'a> = TypedFunc<(ResumeInput<'a>,), Answer>;
+/// The answer of a finalizer.
+type FinalizerAnswer = (Result<Vec<(String, String)>, finalizer::FinalizerError>,);
 
 /// The functions of an agent's component. Their parameters are not of the types that are generated
 /// for them, which would own a copy of the conversation.
+#[derive(Clone, Copy)]
 struct PlannerExports {
     start: ComponentExportIndex,
     resume: ComponentExportIndex,
-    /// True once both were found to have their types, for which an instance is needed.
-    are_checked: AtomicBool,
 }
 
 impl PlannerExports {
-    fn of(component: &Component) -> wasmtime::Result<Self> {
-        let interface = format!("{PLANNER}@{HOST_VERSION}");
-        let planner = component.get_export_index(None, interface.as_str());
-        let planner = planner.ok_or_else(|| wasmtime::format_err!("no export `{interface}`"))?;
-        let function = |name: &str| {
-            let index = component.get_export_index(Some(&planner), name);
-            index.ok_or_else(|| wasmtime::format_err!("no export `{name}` of `{interface}`"))
-        };
-        let (start, resume) = (function("plan-start")?, function("plan-resume")?);
-        Ok(Self { start, resume, are_checked: AtomicBool::new(false) })
+    fn of(pre: &InstancePre<CallState>) -> Result<Self, LoadError> {
+        let start = exports::function::<(StartInput<'_>,), Answer>(pre, PLANNER, "plan-start")?;
+        let resume = exports::function::<(ResumeInput<'_>,), Answer>(pre, PLANNER, "plan-resume")?;
+        Ok(Self { start, resume })
     }
 
     fn start<'a>(
@@ -87,12 +83,6 @@ impl PlannerExports {
         instance: &Instance,
         input: &PlanInput,
     ) -> wasmtime::Result<Result<guest::PlanResult, guest::PlannerError>> {
-        // No first step is done by an agent that has no later one.
-        if !self.are_checked.load(Ordering::Acquire) {
-            self.start(store, instance)?;
-            self.resume(store, instance)?;
-            self.are_checked.store(true, Ordering::Release);
-        }
         let parts = input::parts(&input.messages);
         let (plan,) = match &input.resume {
             None => {
@@ -116,24 +106,40 @@ fn was_stopped<R>(result: &wasmtime::Result<R>, call: &CallState) -> bool {
     matches!(violation, Some(Violation::Stopped(_)))
 }
 
+/// An agent's component by its finalizer.
+fn finalizer_of(pre: InstancePre<CallState>) -> Result<AgentFinalizerPre<CallState>, LoadError> {
+    type Params<'a> = (&'a finalizer::FinalizeInput,);
+    exports::function::<Params<'_>, FinalizerAnswer>(&pre, FINALIZER, "finalize")?;
+    AgentFinalizerPre::new(pre).map_err(|error| LoadError::mismatch(&error))
+}
+
+/// The end of each call of a finalizer that cannot be called. It goes on record with each run, and
+/// the component may have names of any length.
+fn unfit(error: &LoadError) -> CallAbort {
+    const WORDS_BYTES_MAX: usize = 1 << 10;
+    CallAbort::Contract { detail: cut(&error.to_string(), WORDS_BYTES_MAX).to_owned() }
+}
+
 impl Engine {
-    /// Checks an agent's component against its grants and links it.
+    /// Checks an agent's component against its grants and links it. A finalizer that does not fit
+    /// keeps it from nothing, as it cannot change the outcome of a run: it adds nothing.
     ///
     /// # Errors
     /// [`LoadError::WrongWorld`], [`LoadError::Denied`], [`LoadError::Preopens`],
-    /// [`LoadError::Workspace`] or [`LoadError::Mismatch`].
+    /// [`LoadError::Workspace`], [`LoadError::TooMuch`] or [`LoadError::Mismatch`].
     pub fn agent(
         self: &Arc<Self>,
         loaded: &LoadedComponent,
         with: AgentGrants,
     ) -> Result<Arc<dyn Planner>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Agent, with)?;
-        let mismatch = |error| LoadError::Mismatch { detail: format!("{error:#}") };
-        let finalizer = match loaded.inspect().exports(FINALIZER) {
-            true => Some(AgentFinalizerPre::new(pre.clone()).map_err(mismatch)?),
-            false => None,
-        };
-        let exports = Arc::new(PlannerExports::of(pre.component()).map_err(mismatch)?);
+        let exports = PlannerExports::of(&pre)?;
+        let finalizer = loaded.inspect().exports(FINALIZER).then(|| {
+            finalizer_of(pre.clone()).map_err(|error| {
+                tracing::warn!(agent = %guest.source, %error, "the finalizer adds nothing");
+                unfit(&error)
+            })
+        });
         Ok(Arc::new(AgentComponent { pre, exports, finalizer, guest }))
     }
 }
@@ -161,7 +167,8 @@ impl Planner for AgentComponent {
         input: FinalizeInput,
         scope: Arc<CallScope>,
     ) -> Result<Result<Labels, PlannerError>, CallAbort> {
-        let Some(pre) = self.finalizer.clone() else { return Ok(Ok(Labels::new())) };
+        let Some(finalizer) = self.finalizer.clone() else { return Ok(Ok(Labels::new())) };
+        let pre = finalizer?;
         let result = call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
                 let agent = pre.instantiate_async(&mut *store).await?;
@@ -189,7 +196,7 @@ impl Planner for AgentComponent {
         input: PlanInput,
         scope: Arc<CallScope>,
     ) -> Result<Result<PlanResult, PlannerError>, CallAbort> {
-        let (pre, exports) = (self.pre.clone(), Arc::clone(&self.exports));
+        let (pre, exports) = (self.pre.clone(), self.exports);
         let limit = self.guest.limits.result_bytes;
         call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {

@@ -7,16 +7,22 @@ use async_trait::async_trait;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_policy::PolicyDecision;
 
+use crate::bindings::interfaces::types;
 use crate::bindings::policy::PolicyEnginePre;
+use crate::bindings::policy::exports::taskrun::plugin::policy as guest;
 use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
+use crate::inspect::POLICY;
 use crate::link::link;
 use crate::state::CallState;
-use crate::{apart, call, measure};
+use crate::{apart, call, exports, measure};
+
+/// The answer of a policy.
+type Decision = (Result<guest::PolicyDecision, types::ToolError>,);
 
 struct PolicyComponent {
     pre: PolicyEnginePre<CallState>,
@@ -30,7 +36,8 @@ impl Engine {
     /// a decision takes no longer than `timeout`, and no more than the agent's own limits.
     ///
     /// # Errors
-    /// [`LoadError::WrongWorld`], [`LoadError::Denied`] or [`LoadError::Mismatch`].
+    /// [`LoadError::WrongWorld`], [`LoadError::Denied`], [`LoadError::TooMuch`] or
+    /// [`LoadError::Mismatch`].
     pub fn policy(
         self: &Arc<Self>,
         loaded: &LoadedComponent,
@@ -39,8 +46,8 @@ impl Engine {
         timeout: Duration,
     ) -> Result<Arc<dyn PolicyEngine>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Policy, with)?;
-        let pre = PolicyEnginePre::new(pre)
-            .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+        exports::function::<(&guest::PolicyInput,), Decision>(&pre, POLICY, "decide")?;
+        let pre = PolicyEnginePre::new(pre).map_err(|error| LoadError::mismatch(&error))?;
         Ok(Arc::new(PolicyComponent { pre, guest, name, timeout }))
     }
 }

@@ -89,7 +89,8 @@ impl AgentError {
 }
 
 impl Engine {
-    /// Loads every agent of a policy.
+    /// Loads every agent of a policy. As long as the engine is there no guest moves or removes the
+    /// folders in which they work.
     ///
     /// # Errors
     /// The first agent that does not load, and why.
@@ -99,6 +100,8 @@ impl Engine {
         models: &BTreeMap<String, Arc<dyn Model>>,
     ) -> Result<Agents, AgentError> {
         self.protect_policy(policy);
+        let folders = policy.agents.values().map(|agent| agent.workspace.as_path());
+        self.protected().keep_workspaces(folders);
         let mut by_name = BTreeMap::new();
         for agent in policy.agents.values() {
             let pin = self.pin_of(policy, agent).await?;

@@ -78,8 +78,8 @@ struct Shape {
 /// Counts a component's parts.
 ///
 /// # Errors
-/// [`LoadError::Shape`] at the first bound that it exceeds; for bytes that cannot be read as a
-/// component [`LoadError::Invalid`] or [`LoadError::Truncated`].
+/// [`LoadError::Shape`] at the first bound that it exceeds; [`LoadError::Invalid`] for bytes that
+/// cannot be read as a component.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     let mut shape = Shape::default();
     let mut depth = 0;

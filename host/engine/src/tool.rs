@@ -11,7 +11,9 @@ use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
+use crate::bindings::interfaces::types;
 use crate::bindings::tool::ToolPre;
+use crate::bindings::tool::exports::taskrun::plugin::tools;
 use crate::component::LoadedComponent;
 use crate::course::Course;
 use crate::engine::Engine;
@@ -19,12 +21,18 @@ use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
+use crate::inspect::TOOLS;
 use crate::link::link;
 use crate::state::CallState;
-use crate::{apart, call, measure, spec};
+use crate::{apart, call, exports, measure, spec};
 
 /// Times its CPU time that a tool may take to describe itself, for hosts that have little of it.
 const PATIENCE: u32 = 10;
+
+/// The answer of `describe`.
+type Descriptions = (Vec<types::ToolSpec>,);
+/// The answer of `call`.
+type Answer = (Result<tools::ToolResult, types::ToolFailure>,);
 
 struct ToolComponent {
     pre: ToolPre<CallState>,
@@ -48,8 +56,9 @@ impl Engine {
         with: AgentGrants,
     ) -> Result<Arc<dyn Tool>, LoadError> {
         let (pre, guest) = link(self, loaded, Role::Tool, with)?;
-        let pre = ToolPre::new(pre)
-            .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
+        exports::function::<(), Descriptions>(&pre, TOOLS, "describe")?;
+        exports::function::<(&tools::ToolCall,), Answer>(&pre, TOOLS, "call")?;
+        let pre = ToolPre::new(pre).map_err(|error| LoadError::mismatch(&error))?;
         let specs = describe(&pre, &guest, self.options().describe_deadline).await?;
         spec::check(&specs)?;
         Ok(Arc::new(ToolComponent { pre, guest, specs }))

@@ -250,7 +250,7 @@ pub enum Event {
         call: u32,
         /// The model's name in the policy.
         model: String,
-        /// Bytes of the messages of the question.
+        /// Bytes of the messages of the question, or of what its provider says it has room for.
         bytes: u64,
     },
     /// A tool changed a fact. After a crash a change may be told twice; it was made once.

@@ -27,7 +27,7 @@ pub use self::change::{After, Before, Change, consequences};
 pub use self::claim::{
     ClaimCounts, NextRun, RESUMES_IN_A_ROW, claimed, next_claimed, resumes_in_a_row,
 };
-pub use self::continuations::{autonomous_place, continuation_key};
+pub use self::continuations::{ContinuationNeeds, Successor, autonomous_place, continuation_key};
 pub use self::delivery::{
     ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due, withdrawn,
 };

@@ -380,7 +380,7 @@ pub struct Removal {
     pub scope: Option<Scope>,
     /// Only those that ended before.
     pub before: Timestamp,
-    /// Most runs to remove.
+    /// Most runs to remove. With 0 only room that nothing uses is given back.
     pub limit: usize,
     /// Remove nothing, only say what would be.
     pub dry_run: bool,
@@ -397,4 +397,6 @@ pub struct RemovalOutcome {
     pub bytes: u64,
     /// Runs that are old enough and stay, as they are still needed.
     pub kept: u64,
+    /// Bytes of the store's file that nothing uses, and that further removals give back.
+    pub unused: u64,
 }

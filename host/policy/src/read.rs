@@ -17,8 +17,10 @@ const TAGS_MAX: usize = 256;
 
 /// Most keys of a table that are listed beside the one that is meant: in more of them it is not found.
 const LISTED_MAX: usize = 12;
-/// The page that has a heading for each key.
+/// The page that has a heading for each key but those of models.
 const KEYS_PAGE: &str = "docs/policy.md";
+/// The page that has one for each key of a model.
+const MODEL_KEYS_PAGE: &str = "docs/models.md";
 
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {
@@ -76,12 +78,22 @@ impl<'t, 's> Section<'t, 's> {
             let all = || format!("known keys: `{}`", known.join("`, `"));
             let help = match nearest(name, known) {
                 Some(near) if known.len() > LISTED_MAX => {
-                    format!("did you mean `{near}`? all keys: {KEYS_PAGE}")
+                    format!("did you mean `{near}`? all keys: {}", self.keys_page())
                 }
                 Some(near) => format!("did you mean `{near}`? {}", all()),
                 None => all(),
             };
             self.report(key.span(), kind, help);
+        }
+    }
+
+    /// The page that has a heading for each key of this table.
+    fn keys_page(&self) -> &'static str {
+        // A table in another one is named before that.
+        let outermost = self.label.rsplit(" of ").next();
+        match outermost.is_some_and(|table| table.starts_with("[model.")) {
+            true => MODEL_KEYS_PAGE,
+            false => KEYS_PAGE,
         }
     }
 

@@ -100,10 +100,11 @@ pub use supervisor::{
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
-    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CachedFiles, CompileWorker, DATA_DIR,
-    ENGINE_VERSION, EngineError, ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError,
-    MissingGrant, RequestLine, RequestLineError, compile_worker_main, guest_memory_default,
-    instances_for, tenant_memory_default,
+    AgentError, COMPONENT_BYTES_DEFAULT, CORE_INSTANCES_MAX, CacheError, CachedFiles,
+    CompileWorker, DATA_DIR, ENGINE_VERSION, EngineError, ExportInfo, ImportClass, ImportInfo,
+    Inspection, Kind, LoadError, MEMORIES_MAX, MissingGrant, NeedBound, RequestLine,
+    RequestLineError, TABLES_MAX, compile_worker_main, guest_memory_default, instances_for,
+    tenant_memory_default,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::StoreThreads;
@@ -113,4 +114,6 @@ pub use tool_call::{
 };
 pub use unmet::{KeptError, NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun, unmet_needs};
 pub use user_folders::{user_cache_folder, user_state_folder};
-pub use versions::{AgentVersion, agent_versions, closure_now, closure_of_version, runs_by_pin};
+pub use versions::{
+    AgentVersion, PinRuns, agent_versions, closure_now, closure_of_version, runs_by_pin,
+};

@@ -5,15 +5,15 @@ mod models;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use taskrun::agents::{Agent, AgentNow, Agents, Origins};
+use taskrun::agents::{Agent, Agents, Origins, UnusableAgent};
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::Model;
 use taskrun_engine::{
     AgentError, AgentGrants, COMPONENT_BYTES_DEFAULT, Cache, CompileWorker, DATA_DIR, Engine,
-    EngineError, EngineOptions, Inspection, LoadError, digest_file, pin_of,
+    EngineError, EngineOptions, Inspection, LoadError, WorkspaceHold, digest_file, pin_of,
 };
 use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
@@ -85,6 +85,8 @@ pub struct Loader {
     model_faults: ModelFaults,
     /// Where agents are kept, and loaded from.
     pub(crate) blobs: Option<Blobs>,
+    /// The folders of all its agents, until another policy is in its place.
+    workspaces: Mutex<Option<WorkspaceHold>>,
 }
 
 /// The reason that the agents of a policy cannot be loaded.
@@ -181,11 +183,18 @@ impl Loader {
         blobs: Option<Blobs>,
     ) -> Self {
         engine.protect_policy(&policy);
+        let workspaces = Mutex::new(Some(engine.hold_workspaces(policy.agents.values())));
         // What was looked at here is what runs, whoever replaces a file from now on.
         for (path, digest) in &digests {
             engine.pin(path.clone(), *digest);
         }
-        Self { engine, policy, digests, models, model_faults, blobs }
+        Self { engine, policy, digests, models, model_faults, blobs, workspaces }
+    }
+
+    /// Lets guests have the folders of its agents, as another policy is in the place of this one.
+    /// Those of agents whose code is loaded still stay where they are.
+    pub(crate) fn give_up_workspaces(&self) {
+        drop(self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// True if another policy has this model, too, and it reads none of the files that have changed.
@@ -338,8 +347,10 @@ impl Loader {
                     by_name.insert(name, Arc::new(agent));
                 }
                 Err(error) => {
-                    tracing::warn!(agent = name, "left out: {}", Problem::of_agent(&error));
-                    unusable.insert(name, self.agent_now(agent));
+                    let problem = Problem::of_agent(&error);
+                    tracing::warn!(agent = name, "left out: {problem}");
+                    let (now, reason) = (self.agent_now(agent), problem.reason());
+                    unusable.insert(name, UnusableAgent { now, reason });
                     first.get_or_insert(error);
                 }
             }
@@ -358,7 +369,7 @@ impl Loader {
 pub(crate) fn agents_of(
     policy: &Policy,
     by_name: BTreeMap<String, Arc<Agent>>,
-    unusable: BTreeMap<String, AgentNow>,
+    unusable: BTreeMap<String, UnusableAgent>,
 ) -> Agents {
     Agents {
         policy: policy.path.display().to_string().into(),

@@ -105,7 +105,13 @@ impl OriginPolicies {
             };
             has_changed |= is_other;
             // What is like it is the one that agents were loaded under.
-            let loader = if is_other { read.loader } else { before.loader };
+            let loader = match is_other {
+                true => {
+                    before.loader.iter().for_each(|before| before.give_up_workspaces());
+                    read.loader
+                }
+                false => before.loader,
+            };
             self.known().insert(path, OriginPolicy { loader, ..read });
         }
         has_changed.then(|| self.agents())

@@ -247,12 +247,13 @@ impl Deployments for PolicyWatch {
         state.was_read(loader.has_unread(&files), is_read_again);
         state.looked_at = files.clone();
         state.in_force = files;
-        self.note.switched(&loader);
+        self.note.switched(&loader, &agents);
         if is_read_again && loader.is_like(&before) {
             return PolicyLook::Same;
         }
         agents.origins = self.origins.agents();
         state.loader = loader;
+        before.give_up_workspaces();
         state.earlier.push_front(before);
         state.earlier.truncate(EARLIER_MAX);
         PolicyLook::Changed(PolicyChange { agents, models })

@@ -233,8 +233,8 @@ impl Host {
         let loader = Arc::new(Loader::open(policy, project.options()).expect("opens"));
         let clock = Arc::new(SystemClock::new());
         let loads = Arc::new(Loads::new(&data, clock.clone()));
-        let note = Arc::new(InForceNote::new(&data, &loader, clock));
         let agents = loader.all_agents_on_demand(&loads, true).await.expect("agents");
+        let note = Arc::new(InForceNote::new(&data, (&loader, &agents), clock));
         let origins = OriginPolicies::of_nobody();
         Self { watch: PolicyWatch::new(loader, (loads, note), origins, looked_at), agents }
     }

@@ -14,7 +14,7 @@ use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::store::{Policies, Store};
-use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy, Upgrade};
+use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Capability, Policy, Upgrade};
 use taskrun_store::Blobs;
 
 use crate::loader::{COMPONENT_BYTES_MAX, protected};
@@ -122,16 +122,17 @@ pub fn rules_of_agent(agent: &AgentPolicy) -> CallRules {
 }
 
 /// Tells if a path of an agent's workspace leads to a file of the host: the policy as it is now, that
-/// of a run, what they name, the data directory, and these programs. No rule lets a guest have one.
+/// of a run, what they name, the data directory, and these programs. No rule lets a guest have one,
+/// nor make anything where the folder of an agent is missing.
 #[must_use]
 pub fn is_own_file(
     policies: &[&Policy],
     data_dir: &Path,
     programs: impl IntoIterator<Item = PathBuf>,
-    (workspace, path): (&Path, &str),
+    place: (&Path, Capability, &str),
 ) -> bool {
     let data = policies.iter().flat_map(|policy| protected(Some(data_dir), policy));
-    taskrun_engine::is_own_file(data.chain(programs), policies, (workspace, path))
+    taskrun_engine::is_own_file(data.chain(programs), policies, place)
 }
 
 impl RunRules {

@@ -219,8 +219,8 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let note =
-            InForceNote::new(&data, &loader, Arc::clone(&options.clock)).holding(lock.clone());
+        let note = InForceNote::new(&data, (&loader, &agents), Arc::clone(&options.clock))
+            .holding(lock.clone());
         let policies = Arc::clone(&storage.policies);
         let origins = OriginPolicies::new(policies, Arc::clone(&options.clock));
         let Options {

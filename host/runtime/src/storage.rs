@@ -32,6 +32,9 @@ use crate::reload::PolicyWatch;
 
 /// Most bytes of a store unless set otherwise: some five million small runs.
 pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
+/// Most looks at a policy file after a text of it was put in force: one, and one more for each edit
+/// that takes the text of before back in between. Nobody edits a file as fast as that.
+const LOOKS_MAX: usize = 8;
 /// Keeps a data directory out of version control.
 const GITIGNORE: &str = "*\n";
 /// The fault of something else in the place of a data directory.
@@ -232,7 +235,8 @@ impl Storage {
 
     /// Puts the text of a policy in force for its file, unless it is: it binds from now on all
     /// runs that were accepted under this file, whichever host executes them. One that the file
-    /// does not have any more replaces none. Gives the text that is in force then.
+    /// does not have any more replaces none, and the one before is in force again where the file
+    /// has that again. Gives the text that is in force then.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -301,30 +305,42 @@ pub(crate) async fn put_in_force(
     // One that cannot be read is replaced, unless that fails, too.
     let known = policies.policy_in_force(&text.path).await.unwrap_or_default();
     // Loading took its time, and whoever reads what the file has by now puts that in force.
-    if let Some(known) = known
-        && (known.policy.digest == text.digest || !is_in_file(policy).await)
+    if let Some(known) = &known
+        && (known.policy.digest == text.digest
+            || digest_in_file(policy).await.as_ref() != Some(&text.digest))
     {
-        return Ok(known);
+        return Ok(known.clone());
     }
-    let applied = policies.apply_policy(text.clone()).await?;
-    if applied.policy.digest == text.digest || !is_in_file(policy).await {
+    let before = known.map(|known| known.policy);
+    let mut applied = policies.apply_policy(text.clone()).await?;
+    if before.is_none() && applied.policy.digest == text.digest {
         return Ok(applied);
     }
-    // The file has this text after that one was put in force, whatever the clock says, which was
-    // set back in between.
-    let read_at = now.max(Timestamp(applied.policy.read_at.0.saturating_add(1)));
-    policies.apply_policy(PolicyText { read_at, ..text }).await
+    // The file may have the one of two that is not in force: this text, where the clock was set
+    // back since the other one was read; or the one before again, which was still in force when it
+    // was read again, so that nothing was written. A third one is put in force by whoever reads it.
+    for _ in 0..LOOKS_MAX {
+        let found = digest_in_file(policy).await;
+        let is_to_be = |one: &&PolicyText| {
+            found.as_ref() == Some(&one.digest) && one.digest != applied.policy.digest
+        };
+        let Some(one) = before.iter().chain([&text]).find(is_to_be) else { break };
+        // It is there after the other one was put in force, whatever the clock says.
+        let read_at = now.max(Timestamp(applied.policy.read_at.0.saturating_add(1)));
+        applied = policies.apply_policy(PolicyText { read_at, ..one.clone() }).await?;
+    }
+    Ok(applied)
 }
 
-/// True if the file of a policy, with those of its prompts, has the text that was read of it. One
-/// that cannot be read has no other one.
-async fn is_in_file(policy: &Policy) -> bool {
+/// The digest of the text that the file of a policy has, with those of its prompts; `None` for one
+/// with a mistake. One that cannot be read has the text that was read of it.
+async fn digest_in_file(policy: &Policy) -> Option<String> {
     let (path, defaults) = (policy.path.clone(), Arc::clone(policy.defaults()));
     let read = tokio::task::spawn_blocking(move || load_policy_with(&path, &defaults)).await;
     match read {
-        Ok(Ok(found)) => found.digest == policy.digest,
-        Ok(Err(PolicyLoadError::Invalid(_))) => false,
-        Ok(Err(PolicyLoadError::Read { .. })) | Err(_) => true,
+        Ok(Ok(found)) => Some(found.digest),
+        Ok(Err(PolicyLoadError::Invalid(_))) => None,
+        Ok(Err(PolicyLoadError::Read { .. })) | Err(_) => Some(policy.digest.clone()),
     }
 }
 

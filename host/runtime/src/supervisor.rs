@@ -49,7 +49,7 @@ pub struct Supervisor {
 type Notify = Box<dyn FnMut(Notice) + Send>;
 
 /// A message for a caller that waits for a run. Each is given at most once by a supervisor.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Notice {
     /// No host executes the run, or one that it waits for, as none has its agent and those above
     /// it, and none is started. Of a run that is attended to it is given when hosts that live had
@@ -59,6 +59,8 @@ pub enum Notice {
         run: Box<Run>,
         /// The hosts that live.
         hosts: Vec<Host>,
+        /// The error of the background host, where it was to be started for the run.
+        error: Option<Box<BackgroundError>>,
     },
     /// The run waits for its agent to be loaded. Given once while it is loaded, and once where it did
     /// not load.
@@ -192,7 +194,7 @@ impl Supervisor {
         if self.tell_of_load(run, &hosts) || hosts.iter().any(|host| host.executes(&run.spec)) {
             self.unattended.remove(run.id());
             if let Some(tree) = known {
-                self.tell_of_awaited(run, tree, &hosts, patience);
+                self.attend_awaited(run, tree, &hosts, patience);
             }
             return Ok(());
         }
@@ -216,38 +218,61 @@ impl Supervisor {
             return attended
                 .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });
         }
-        self.tell_unattended(run, &hosts, patience);
+        self.tell_unattended(run, &hosts, patience, None);
         Ok(())
     }
 
-    /// Gives notice of a run that another one waits for, which goes on only when that has ended, if
-    /// no host executes it.
-    fn tell_of_awaited(
+    /// Starts a host if none executes a run that another one waits for, which goes on only when
+    /// that has ended. Where none can be started, or it lives already, it gives notice of that run:
+    /// the one above has a host, and may go on without it.
+    fn attend_awaited(
         &mut self,
         run: &Run,
         tree: &HashMap<RunId, Run>,
         hosts: &[Host],
         patience: Duration,
     ) {
-        let now = self.clock.now();
+        let (now, mut is_tried) = (self.clock.now(), false);
         for one in awaited(run, tree) {
             let is_executed = hosts.iter().any(|host| host.executes(&one.spec));
             if is_executed || !needs_host(one, tree, now) || self.tell_of_load(one, hosts) {
                 self.unattended.remove(one.id());
-            } else {
-                self.tell_unattended(one, hosts, patience);
+                continue;
             }
+            // What cannot be started for one of them cannot be for the next.
+            let missing = self.background.as_mut().filter(|host| host.is_missing(hosts));
+            let missing = missing.filter(|_| !std::mem::replace(&mut is_tried, true));
+            let error = match missing.map(|host| host.attend_beside(hosts)) {
+                Some(Ok(())) => {
+                    self.unattended.remove(one.id());
+                    return;
+                }
+                Some(Err(error)) => Some(error),
+                None => None,
+            };
+            self.tell_unattended(one, hosts, patience, error);
         }
     }
 
-    /// Gives notice of a run that none of these hosts executes, once that is sure.
-    fn tell_unattended(&mut self, run: &Run, hosts: &[Host], patience: Duration) {
+    /// Gives notice of a run that none of these hosts executes, once that is sure, and of the reason
+    /// for which the one that would execute it is not started.
+    fn tell_unattended(
+        &mut self,
+        run: &Run,
+        hosts: &[Host],
+        patience: Duration,
+        error: Option<BackgroundError>,
+    ) {
         let at = self.clock.monotonic();
         let since = *self.unattended.entry(run.id().clone()).or_insert(at);
         let is_sure = hosts.is_empty() || at.saturating_sub(since) >= patience;
         if is_sure && !self.warned {
             self.warned = true;
-            (self.notify)(Notice::Unattended { run: Box::new(run.clone()), hosts: hosts.to_vec() });
+            (self.notify)(Notice::Unattended {
+                run: Box::new(run.clone()),
+                hosts: hosts.to_vec(),
+                error: error.map(Box::new),
+            });
         }
     }
 

@@ -9,8 +9,8 @@ use taskrun::arguments::TurnSteps;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::{
-    CallScope, CallScopeParts, CurrentRules, Interrupt, Remaining, RunContext, ScopeLimits,
-    Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Interrupt, Remaining, RunContext, ScopeEnd,
+    ScopeLimits, Services, StopSignal,
 };
 use taskrun_engine::LoadError;
 use taskrun_journal::event::Event;
@@ -85,6 +85,8 @@ pub struct CallEnd {
     /// True if the tool answered and the answer is a failure nevertheless, since it is not what the
     /// contract of tools asks for.
     pub breaks_contract: bool,
+    /// The first capability that the tool asked for and that only calls of runs have.
+    pub absent: Option<Capability>,
 }
 
 /// Checks that an agent can use the functions that it lists of a tool, which is loaded under its
@@ -268,6 +270,7 @@ impl ToolFunction<'_> {
                 (None, false)
             }
         };
-        CallEnd { events: scope.finish().events, answer, breaks_contract }
+        let ScopeEnd { events, absent, .. } = scope.finish();
+        CallEnd { events, answer, breaks_contract, absent }
     }
 }

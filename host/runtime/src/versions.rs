@@ -9,6 +9,7 @@ use taskrun_engine::{closure_of, digest_file, pin_of};
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::pin::{Pins, agent_of, has_digest};
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunClass;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::{AgentPolicy, Closure, Policy};
@@ -155,9 +156,33 @@ pub fn closure_of_version(data_dir: &Path, pin: &str) -> Result<Closure, String>
     snapshot::closure(&Blobs::existing(data_dir), pin)
 }
 
-/// The numbers of the runs that scope and filter admit, by the pins that they were accepted with.
-/// Runs that have none, as entries of a heartbeat, stand under the names of their agents. Takes as
-/// long as reading all of them.
+/// The numbers of the runs with a pin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PinRuns {
+    /// Those that are executed with the agent in that form.
+    pub tasks: u64,
+    /// Entries of a heartbeat: any form of their agent takes them, and the pin says under which
+    /// policy they were accepted.
+    pub entries: u64,
+}
+
+impl PinRuns {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.tasks + self.entries
+    }
+
+    fn add(&mut self, run: &Run) {
+        match run.spec.class {
+            RunClass::Task => self.tasks += 1,
+            RunClass::Heartbeat => self.entries += 1,
+        }
+    }
+}
+
+/// The numbers of the runs that scope and filter admit, by their pins. Runs that have none stand
+/// under the names of their agents. Takes as long as reading all of them.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -168,12 +193,11 @@ pub async fn runs_by_pin(
     storage: &Storage,
     scope: &Scope,
     filter: &ListFilter,
-) -> Result<BTreeMap<String, u64>, StoreError> {
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+) -> Result<BTreeMap<String, PinRuns>, StoreError> {
+    let mut counts: BTreeMap<String, PinRuns> = BTreeMap::new();
     let count = |run: &Run| {
-        let pins = Pins::of(run);
-        let pin: &str = if has_digest(pins.own()) { pins.own() } else { &run.spec.agent_name };
-        *counts.entry(pin.to_owned()).or_default() += 1;
+        let pin: &str = if has_digest(run.pin()) { run.pin() } else { &run.spec.agent_name };
+        counts.entry(pin.to_owned()).or_default().add(run);
     };
     storage.each_run(scope, filter, count).await?;
     Ok(counts)

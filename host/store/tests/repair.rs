@@ -3,10 +3,16 @@
 mod common;
 #[path = "repair/consents.rs"]
 mod consents;
+#[path = "repair/cut.rs"]
+mod cut;
 mod damaged;
 mod filled;
 #[path = "repair/harm.rs"]
 mod harm;
+#[path = "repair/large.rs"]
+mod large;
+#[path = "repair/leaves.rs"]
+mod leaves;
 #[path = "repair/place.rs"]
 mod place;
 #[path = "repair/rows.rs"]

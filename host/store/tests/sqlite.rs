@@ -378,7 +378,7 @@ async fn a_removal_gives_pages_back() {
     create(&store, spec("big")).await;
     let run = store.claim(wish("h", 1, 2_000)).await.expect("claims").remove(0);
     let text = "x".repeat(400_000);
-    let append = next(&run, 50, 3_000, vec![note(&text), note(&text)]);
+    let append = next(&run, 50, 3_000, vec![note(&text), note(&text), note(&text)]);
     store.append(append.clone()).await.expect("appends");
     store.append(next(&append.run, 60, 3_000, end())).await.expect("appends");
     let number = |name: &str| -> i64 {
@@ -386,16 +386,13 @@ async fn a_removal_gives_pages_back() {
         stranger(&dir).query_row(&sql, [], |row| row.get(0)).expect("answers")
     };
     let before = number("page_count");
-    let removal = Removal {
-        scope: Some(Scope::tenant("acme")),
-        before: Timestamp(9_000),
-        limit: 9,
-        dry_run: false,
-    };
-    let removed = store.remove(removal).await.expect("removes");
-    assert!(removed.bytes > 800_000, "{removed:?}");
-    assert!(number("page_count") + 150 < before, "{before}");
-    assert_eq!(number("freelist_count"), 0);
+    let scope = Some(Scope::tenant("acme"));
+    let removal = Removal { scope, before: Timestamp(9_000), limit: 9, dry_run: false };
+    let removed = store.remove(removal.clone()).await.expect("removes");
+    assert!(removed.bytes > 1_200_000 && removed.unused > 0, "{removed:?}");
+    let further = store.remove(Removal { limit: 0, ..removal }).await.expect("gives back");
+    assert_eq!((further.unused, number("freelist_count")), (0, 0));
+    assert!(number("page_count") + 250 < before, "{before}");
 }
 
 #[tokio::test]

@@ -258,6 +258,15 @@ impl CodeSource {
     }
 }
 
+/// An agent of the policy that does not load.
+#[derive(Clone)]
+pub struct UnusableAgent {
+    /// Its pin and its rules.
+    pub now: AgentNow,
+    /// The reason in words for people, in one line.
+    pub reason: String,
+}
+
 /// All agents of a host, under one policy.
 #[derive(Clone, Default)]
 pub struct Agents {
@@ -267,7 +276,7 @@ pub struct Agents {
     pub by_name: BTreeMap<String, Arc<Agent>>,
     /// Agents that the policy has, and of which no run can begin, as they do not load. Those that
     /// were accepted with them as they were before go on, within their rules.
-    pub unusable: BTreeMap<String, AgentNow>,
+    pub unusable: BTreeMap<String, UnusableAgent>,
     /// The descriptions of agents, which stand in the tools of those that start runs of them, and in
     /// no pin.
     pub descriptions: Arc<BTreeMap<String, String>>,
@@ -298,7 +307,7 @@ impl Agents {
             pin: agent.pin_now().to_owned(),
             rules: Arc::clone(agent.now.as_ref().map_or(&agent.rules, |now| &now.rules)),
         });
-        usable.or_else(|| self.unusable.get(name).cloned())
+        usable.or_else(|| self.unusable.get(name).map(|agent| agent.now.clone()))
     }
 
     /// The agent with this pin.

@@ -6,6 +6,8 @@ use taskrun_journal::runs::RunsError;
 use taskrun_journal::store::StoreError;
 use taskrun_policy::NarrowingError;
 
+use crate::agents::LoadFault;
+
 /// Code of a journal that contradicts itself.
 const INCONSISTENT: &str = "journal-inconsistent";
 
@@ -63,6 +65,14 @@ pub enum ControllerError {
         field: &'static str,
         /// The fault of it.
         reason: String,
+    },
+    /// Part of the request cannot be checked, as the agent does not load.
+    #[error("agent {agent} does not load: {why}")]
+    NotLoaded {
+        /// The agent.
+        agent: String,
+        /// The fault, of which a run that asks is told no place of the host.
+        why: LoadFault,
     },
     /// The caller may not do this.
     #[error("{reason}")]
@@ -181,7 +191,7 @@ impl ControllerError {
             Self::Locked { .. } => "locked",
             Self::NotStarted => "not-started",
             Self::Closed => "closed",
-            Self::Invalid { .. } => "invalid",
+            Self::Invalid { .. } | Self::NotLoaded { .. } => "invalid",
             Self::Forbidden { .. } => "forbidden",
             Self::Limit { .. } => "limit",
             Self::SessionEnded { .. } => "session-ended",
@@ -232,6 +242,10 @@ impl From<ControllerError> for RunsError {
             ControllerError::Invalid { field, reason } => {
                 Self::Invalid { field: field.to_owned(), reason }
             }
+            ControllerError::NotLoaded { agent, why } => Self::Invalid {
+                field: "agent_name".to_owned(),
+                reason: format!("agent {agent} does not load: {}", why.for_guest()),
+            },
             ControllerError::Forbidden { reason } => Self::Forbidden { reason },
             ControllerError::Limit { kind, cap } => Self::Limit { kind: kind.to_owned(), cap },
             ControllerError::SessionEnded { .. } => Self::SessionEnded,

@@ -60,7 +60,8 @@
 //! with `default-features = false`.
 //!
 //! On any target but WebAssembly the capabilities are stand-ins ([`native`]), so that
-//! `cargo test` runs a guest's logic on the author's machine.
+//! `cargo test` runs a guest's logic on the author's machine: [`native::tool_call`] makes a call
+//! for it. The signatures of those that tools use most stand in `guest-examples/README.md`.
 
 pub mod agent;
 #[doc(hidden)]

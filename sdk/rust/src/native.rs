@@ -37,6 +37,7 @@ use crate::{
         reminders::ReminderSpec,
         run::Remaining,
     },
+    tool::ToolCall,
     types::{Label, Message, RunContext, Thinking, ToolSpec, Usage},
 };
 use std::{
@@ -141,6 +142,34 @@ pub fn host<T>(act: impl FnOnce(&mut Host) -> T) -> T {
 /// Makes this thread's host as it was at the start.
 pub fn reset() {
     host(|host| *host = Host::new());
+}
+
+/// A call of a function with these arguments, given as JSON, by the run of this thread. Tests
+/// change the fields for other calls.
+///
+/// ```
+/// use taskrun_guest::{native, tool::ToolCall};
+///
+/// let call = native::tool_call("count", r#"{"text": "one two three"}"#);
+/// assert_eq!((call.name.as_str(), call.run_id.as_str(), call.turn), ("count", "run-1", 1));
+///
+/// let other = ToolCall { tool_call_id: "call-2".into(), ..call.clone() };
+/// assert_ne!(call, other);
+/// ```
+#[must_use]
+pub fn tool_call(name: impl Into<String>, payload: impl Into<String>) -> ToolCall {
+    let run = host(|host| host.context.clone());
+    ToolCall {
+        name: name.into(),
+        payload: payload.into(),
+        tool_call_id: "call-1".into(),
+        parent_tool_call_id: None,
+        agent_name: run.agent_name,
+        run_id: run.run_id,
+        session_id: run.session_id,
+        turn: run.turn,
+        labels: run.labels,
+    }
 }
 
 /// Input of the finalizer of a run that completed with this text, without metadata; the run is

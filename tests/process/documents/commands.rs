@@ -8,7 +8,7 @@ use taskrun_journal::status::StopReason;
 use super::markdown::{Document, Section, code};
 
 /// Words as a shell would have them, without a comment at the end.
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -19,7 +19,8 @@ fn blocks(language: &str, first: &str) -> Vec<String> {
 #[test]
 fn its_tool_and_its_agent_are_examples_that_are_built_and_have_at_most_40_lines() {
     let [tool, agent] = &blocks("rust", "// src/lib.rs")[..] else { panic!("two guests") };
-    assert_eq!(tool, TOOL);
+    let [test] = &blocks("rust", "// src/lib.rs, at its end")[..] else { panic!("one test") };
+    assert_eq!(format!("{tool}\n{test}"), TOOL);
     // The example has tests below.
     assert_eq!(AGENT.split("\n#[cfg(test)]").next(), Some(agent.as_str()));
     assert!(agent.lines().count() <= 40);

@@ -129,6 +129,21 @@ fn every_key_of_a_policy_has_a_heading_and_no_other_has_one() {
 }
 
 #[test]
+fn a_misspelt_key_leads_to_the_page_that_has_its_heading() {
+    let mut led = 0;
+    for table in TABLES {
+        let known = known_keys(table.policy);
+        let misspelt = format!("{}x", known.first().expect("it has keys"));
+        for error in errors(&format!("{}{misspelt} = 1\n", table.policy)) {
+            let Some((_, page)) = error.help.split_once("all keys: ") else { continue };
+            assert_eq!(page, table.page, "{misspelt} under {:?}", table.titles);
+            led += 1;
+        }
+    }
+    assert!(led > 1, "only {led} keys led to a page");
+}
+
+#[test]
 fn the_bounds_of_a_key_stand_under_its_heading() {
     let mut checked = 0;
     for table in TABLES {

@@ -1,8 +1,10 @@
 //! The documents of the repository say what is so: links lead somewhere, policies are read,
-//! commands are taken, and every key, command and option has its place.
+//! commands are taken, and every key, command and option has its place. So are the commands that
+//! the program itself tells.
 
 mod commands;
 mod guests;
+mod hints;
 mod keys;
 mod links;
 mod markdown;

@@ -343,18 +343,7 @@ mod tests {
     use taskrun_guest::{native, tool::Tool as _};
 
     fn call(name: &str, payload: &str) -> Result<Value, String> {
-        let result = Functions::call(ToolCall {
-            name: name.into(),
-            payload: payload.into(),
-            tool_call_id: "1".into(),
-            parent_tool_call_id: None,
-            agent_name: "agent".into(),
-            run_id: "run-1".into(),
-            session_id: "session-1".into(),
-            turn: 1,
-            labels: Vec::new(),
-        });
-        match result {
+        match Functions::call(native::tool_call(name, payload)) {
             Ok(result) => Ok(serde_json::from_str(&result.value).expect("JSON")),
             Err(failure) => Err(failure.error.code.clone().unwrap_or_default()),
         }

@@ -85,17 +85,8 @@ mod tests {
     use taskrun_guest::{native, tool::Tool as _};
 
     fn call(name: &str, id: &str, payload: &str) -> Result<ToolResult, Failure> {
-        Functions::call(ToolCall {
-            name: name.into(),
-            payload: payload.into(),
-            tool_call_id: id.into(),
-            parent_tool_call_id: None,
-            agent_name: "agent".into(),
-            run_id: "run-1".into(),
-            session_id: "session-1".into(),
-            turn: 1,
-            labels: Vec::new(),
-        })
+        let call = native::tool_call(name, payload);
+        Functions::call(ToolCall { tool_call_id: id.into(), ..call })
     }
 
     #[test]

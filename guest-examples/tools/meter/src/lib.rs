@@ -69,18 +69,7 @@ mod tests {
     use taskrun_guest::{native, tool::Tool as _};
 
     fn call(name: &str, payload: &str) {
-        let call = ToolCall {
-            name: name.into(),
-            payload: payload.into(),
-            tool_call_id: "c".into(),
-            parent_tool_call_id: None,
-            agent_name: "agent".into(),
-            run_id: "run-1".into(),
-            session_id: "session-1".into(),
-            turn: 1,
-            labels: Vec::new(),
-        };
-        Functions::call(call).expect("a result");
+        Functions::call(native::tool_call(name, payload)).expect("a result");
     }
 
     #[test]

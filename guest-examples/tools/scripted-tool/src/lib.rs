@@ -174,17 +174,7 @@ mod tests {
     use taskrun_guest::{native, tool::Tool as _};
 
     fn call(payload: &str) -> Result<ToolResult, Failure> {
-        Functions::call(ToolCall {
-            name: "lookup".into(),
-            payload: payload.into(),
-            tool_call_id: "call-1".into(),
-            parent_tool_call_id: None,
-            agent_name: "agent".into(),
-            run_id: "run-1".into(),
-            session_id: "session-1".into(),
-            turn: 1,
-            labels: Vec::new(),
-        })
+        Functions::call(native::tool_call("lookup", payload))
     }
 
     #[test]

@@ -17,3 +17,12 @@ fn count(call: &ToolCall) -> Result<ToolResult, Failure> {
     let args: Args = call.args()?;
     ToolResult::json(&args.text.split_whitespace().count())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_are_counted() {
+        let call = taskrun_guest::native::tool_call("count", r#"{"text": "one two three"}"#);
+        assert_eq!(super::count(&call).expect("a result").value, "3");
+    }
+}

@@ -4,17 +4,7 @@ use serde_json::{Value, json};
 use taskrun_guest::{native, tool::Tool as _};
 
 fn call(name: &str, args: &Value) -> Result<ToolResult, Failure> {
-    Functions::call(ToolCall {
-        name: name.into(),
-        payload: args.to_string(),
-        tool_call_id: "call-1".into(),
-        parent_tool_call_id: None,
-        agent_name: "agent".into(),
-        run_id: "run-1".into(),
-        session_id: "session-1".into(),
-        turn: 1,
-        labels: Vec::new(),
-    })
+    Functions::call(native::tool_call(name, args.to_string()))
 }
 
 fn value(result: Result<ToolResult, Failure>) -> Value {
@@ -136,22 +126,8 @@ fn file_errors_become_codes_with_advice_where_it_helps() {
         assert!(hint.message.is_some());
     }
     let denied = FileError::Denied("deny workspace-read: x".into());
-    let call = ToolCall { name: "read".into(), ..blank_call() };
+    let call = native::tool_call("read", "{}");
     assert_eq!(file_failure(&denied, "x", &call).retry_hint, None);
-}
-
-fn blank_call() -> ToolCall {
-    ToolCall {
-        name: String::new(),
-        payload: "{}".into(),
-        tool_call_id: String::new(),
-        parent_tool_call_id: None,
-        agent_name: String::new(),
-        run_id: String::new(),
-        session_id: String::new(),
-        turn: 1,
-        labels: Vec::new(),
-    }
 }
 
 #[test]

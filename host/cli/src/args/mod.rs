@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod chat;
+mod columns;
 mod command_line;
 mod consents;
 mod delivery;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use chat::ChatArgs;
+pub(crate) use columns::RunColumn;
 pub(crate) use consents::{ConsentsArgs, ConsentsCommand};
 pub(crate) use exports::{ExportArgs, ReplayArgs};
 pub(crate) use lazy::Lazy;

@@ -11,6 +11,7 @@ use taskrun_journal::message::LogLevel;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReason};
 
+use super::columns::RunColumn;
 use super::delivery::delivery;
 use super::exports::RecordingArgs;
 use super::parse::{
@@ -223,6 +224,10 @@ pub(crate) struct PsArgs {
     /// Shows runs under the runs that started them
     #[arg(long)]
     pub tree: bool,
+    /// Columns of the table, in this order [default: run, agent, status, age, time, turns, tools and
+    /// task, and name where a run has one]
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN,..")]
+    pub columns: Vec<RunColumn>,
 }
 
 /// Arguments of `tree`.

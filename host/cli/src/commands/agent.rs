@@ -80,7 +80,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
                 vec![row.name, row.tools.join(" "), model, row.description.unwrap_or_default()]
             });
             let headings = ["AGENT", "TOOLS", "MODEL", "DESCRIPTION"];
-            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1, 2]));
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1, 2, 3]));
         }
         OutputFormat::Json => printer.json(&versioned(List { agents: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),

@@ -23,7 +23,7 @@ const CONTEXT_LINES: usize = 3;
 
 #[derive(Serialize)]
 struct Difference {
-    agent: String,
+    agent_name: String,
     from: String,
     to: String,
     differs: bool,
@@ -112,7 +112,7 @@ impl Difference {
             .header(&header(from.0), &header(to.0))
             .to_string();
         Ok(Self {
-            agent: agent.to_owned(),
+            agent_name: agent.to_owned(),
             from: from.0.to_owned(),
             to: to.0.to_owned(),
             differs: !parts.is_empty(),

@@ -23,7 +23,7 @@ struct List {
 
 #[derive(Serialize)]
 struct VersionView {
-    agent: String,
+    agent_name: String,
     pin: String,
     short: String,
     #[serde(serialize_with = "taskrun_journal::time::rfc3339::option::serialize")]
@@ -37,7 +37,7 @@ struct VersionView {
 impl From<&AgentVersion> for VersionView {
     fn from(version: &AgentVersion) -> Self {
         Self {
-            agent: agent_of(&version.pin).to_owned(),
+            agent_name: agent_of(&version.pin).to_owned(),
             pin: version.pin.clone(),
             short: short(&version.pin).to_owned(),
             since: version.since,
@@ -119,7 +119,7 @@ fn row(view: VersionView, now: Timestamp) -> Vec<String> {
         (false, false) => "not kept",
     };
     let (open, runs) = (view.open_runs.to_string(), view.runs.to_string());
-    vec![view.agent, view.short, age, open, runs, is.to_owned()]
+    vec![view.agent_name, view.short, age, open, runs, is.to_owned()]
 }
 
 /// The beginning of the digest in a pin.

@@ -1,22 +1,23 @@
 //! `taskrun answer`.
 
 mod lasting;
+mod refusal;
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
 use serde_json::{Map, Value};
 use taskrun::controller::{Client, Controller};
-use taskrun::error::ControllerError;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{
-    ANSWER_BYTES_MAX, Answer, AnswerRefusal, AwaitItem, ExternalResult, Item, Question,
+    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalResult, Item, Question,
 };
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 use taskrun_runtime::Storage;
 
+use self::refusal::refused;
 use super::form::{Form, INPUT_BYTES_MAX};
 use super::text::text;
 use crate::args::{AnswerArgs, OutputFormat};
@@ -66,10 +67,10 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         // The controller says why not.
         Some(_) | None => client.answer(id, words.item, Answer::Text(words.answer.join(" "))).await,
     };
-    let run = answered.map_err(|error| match is_unquoted(&words, &error, &asked) {
-        true => unquoted(error, run.id()),
-        false => refusal_of(error, run.id()),
-    })?;
+    let run = match answered {
+        Ok(run) => run,
+        Err(error) => return Err(refused(context, &client, (&run, &asked), &words, error).await),
+    };
     print(context, (&storage, &controller), &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
@@ -307,7 +308,9 @@ fn explained(failure: Box<Failure>, run: &Run, item: &Item, asked: &[Item]) -> B
     }
     let (answer, more) = match &item.what {
         AwaitItem::Clarification { .. } => ("TEXT", ""),
-        AwaitItem::Questions { .. } => ("QUESTION=OPTION ...", ", or a JSON object in `@FILE`"),
+        AwaitItem::Questions { .. } => {
+            ("QUESTION=OPTION", ", such a word for each question, or a JSON object in `@FILE`")
+        }
         AwaitItem::ExternalTools { .. } => ("@FILE", " with a JSON object: a result for each call"),
         AwaitItem::Confirmation { .. } => ("--accept", ", or --decline"),
     };
@@ -317,21 +320,6 @@ fn explained(failure: Box<Failure>, run: &Run, item: &Item, asked: &[Item]) -> B
         Some(command) => format!("`{command}`{more}"),
         None => "see `taskrun inbox`; with `-o json` it shows the id of what is asked".to_owned(),
     })
-}
-
-/// True if the first of several words was taken for the name of an item, and is most likely the
-/// beginning of the answer to the only one.
-fn is_unquoted(words: &AnswerWords<'_>, error: &ControllerError, asked: &[Item]) -> bool {
-    let unknown = AnswerRefusal::UnknownItem;
-    let is_unknown = matches!(error, ControllerError::NotAwaitable { why, .. } if *why == unknown);
-    is_unknown && asked.len() == 1 && words.item.is_some() && !words.answer.is_empty()
-}
-
-fn unquoted(error: ControllerError, run: &RunId) -> Box<Failure> {
-    refusal_of(error, run).hint(format!(
-        "put an answer of several words in quotes, `taskrun answer {run} \"TEXT\"`, or see what is \
-         asked, and under which names, with `taskrun inbox`"
-    ))
 }
 
 /// The whole question. Whatever a guest says of it stands to the right of what the program says.

@@ -143,8 +143,9 @@ pub(super) fn export_failure(error: &ExportError) -> Box<Failure> {
         }
         ExportError::Malformed { .. } => usage("export-damaged")
             .hint("export the run again: the file is cut off or damaged, or is no export"),
-        ExportError::TooLarge { .. } => usage("export-too-large")
-            .hint("look at a run of that size with `taskrun events` and `taskrun transcript`"),
+        ExportError::TooLarge { .. } => usage("export-too-large").hint(
+            "look at a run of that size with `taskrun events RUN` and `taskrun transcript RUN`",
+        ),
         ExportError::Panicked => Failure::unexpected(error.to_string()),
     }
 }

@@ -1,5 +1,7 @@
 //! `taskrun gc`.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::{Timestamp, millis};
@@ -11,6 +13,9 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Outcome, kept_removal_failure};
 use crate::output::{human, versioned};
+
+/// Longest that room is given back to the file system.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(60);
 
 /// The runs that were removed, as the JSON output shows them.
 #[derive(Serialize)]
@@ -24,7 +29,7 @@ pub(super) struct RemovedView {
 
 impl From<RemovalOutcome> for RemovedView {
     fn from(removed: RemovalOutcome) -> Self {
-        let RemovalOutcome { runs, events, bytes, kept } = removed;
+        let RemovalOutcome { runs, events, bytes, kept, unused: _ } = removed;
         Self { runs, events, bytes, kept }
     }
 }
@@ -119,10 +124,25 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
         OutputFormat::Ndjson => printer.json_line(&report()),
         OutputFormat::Name => printer.line(removed.runs),
     }
-    match kept {
-        Ok(_) => Ok(Exit::Completed),
-        Err(error) => Err(kept_removal_failure(&error)),
+    kept.map_err(|error| kept_removal_failure(&error))?;
+    if !args.dry_run {
+        // It comes last, as it may take a while.
+        match client.give_back_room(GIVE_BACK_MAX).await {
+            Ok(0) => {}
+            Ok(unused) => {
+                let (bytes, again) = (human::bytes(unused), printer.command("taskrun gc"));
+                printer.advise(&format!(
+                    "{bytes} of the store's file are unused and not given back yet: `{again}` \
+                     goes on"
+                ));
+            }
+            // All that was to be removed is.
+            Err(error) => {
+                printer.advise(&format!("what is unused of the store's file stays in it: {error}"));
+            }
+        }
     }
+    Ok(Exit::Completed)
 }
 
 /// `2 components, 1 policy, 3 MiB`.

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun_journal::list::{PAGE_MAX, TreePage, TreeQuery};
+use taskrun_journal::list::{PAGE_MAX, Scope, TreePage, TreeQuery};
 use taskrun_journal::message::{Labels, Usage};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_runtime::{Storage, agent_loads, awaited_loads};
+use taskrun_journal::store::Store;
+use taskrun_runtime::{agent_loads, awaited_loads};
 
 use super::agent_change::AgentChange;
 use crate::args::{GetArgs, OutputFormat};
@@ -16,12 +17,14 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::{Attendance, Lack};
-use crate::output::{Printer, Surroundings, load_text, run_details, snapshot_details, versioned};
+use crate::output::{
+    Printer, Surroundings, UsageBeneath, load_text, run_details, snapshot_details, versioned,
+};
 use crate::resolve::resolve;
 use crate::setback::Setback;
 
 /// Most runs of a tree that are read for what is spent beneath a run: more than one has, unless
-/// autonomous runs are in it.
+/// autonomous runs are in it. What was found among these is shown as the least that was spent.
 const TREE_RUNS_MAX: usize = 5_000;
 /// The time in which a host begins that was started for a run.
 const BEGINS_WITHIN: Duration = Duration::from_secs(5);
@@ -77,8 +80,8 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let runtime_state = run.spec.given_state();
     if printer.format() == OutputFormat::Table {
         let beneath = match children.started {
-            0 => Usage::default(),
-            _ => beneath(context, &storage, &run).await,
+            0 => UsageBeneath::default(),
+            _ => beneath(&*storage.store, &context.principal().scope, &run, TREE_RUNS_MAX).await,
         };
         let beat = attendance.beat(&run, context.now());
         let details = setback.map(|one| one.details(context.now())).unwrap_or_default();
@@ -106,31 +109,32 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     tell_lack(context, &attendance, &run, is_gone)
 }
 
-/// The consumption beneath a run, as `taskrun tree` counts it; none where too many runs would have
-/// to be read for it, or one cannot be: the rest is shown all the same.
-async fn beneath(context: &Context, storage: &Storage, run: &Run) -> Usage {
-    let (scope, query) = (context.principal().scope, TreeQuery::of(&run.spec));
-    let (mut used, mut inside) = (Usage::default(), HashSet::from([run.id().clone()]));
+/// The consumption beneath a run, as `taskrun tree` counts it. Where more runs than so many would
+/// have to be read for it, or one cannot be, it is what was found before: the rest is shown all the
+/// same.
+async fn beneath(store: &dyn Store, scope: &Scope, run: &Run, most: usize) -> UsageBeneath {
+    let query = TreeQuery::of(&run.spec);
+    let (mut usage, mut inside) = (Usage::default(), HashSet::from([run.id().clone()]));
     let (mut read, mut after) = (0, None);
-    while read < TREE_RUNS_MAX {
-        let page = storage.store.tree(&query, after, PAGE_MAX).await;
-        let Ok(TreePage { runs, next }) = page else { return Usage::default() };
+    while read < most {
+        let page = store.tree(&query, after, PAGE_MAX.min(most - read)).await;
+        let Ok(TreePage { runs, next }) = page else { break };
         read += runs.len();
         // A run is accepted before those beneath it.
         for one in runs {
             if one.spec.parent_run_id.as_ref().is_some_and(|parent| inside.contains(parent)) {
                 inside.insert(one.id().clone());
                 if scope.admits(&one) {
-                    used = used.plus(one.state.progress.usage());
+                    usage = usage.plus(one.state.progress.usage());
                 }
             }
         }
         if next.is_none() {
-            return used;
+            return UsageBeneath { usage, is_least: false };
         }
         after = next;
     }
-    Usage::default()
+    UsageBeneath { usage, is_least: true }
 }
 
 /// Says so if no host goes on with the run, and why; that the policy does not have its agent may
@@ -146,7 +150,7 @@ fn tell_lack(context: &Context, attendance: &Attendance, run: &Run, is_gone: boo
     let is_new = run.status() == Status::Queued && run.spec.class.is_task() && is_young;
     let lack = attendance.lack(run, now).filter(|lack| match lack {
         Lack::Agent(agent) => !is_gone || *agent != run.spec.agent_name,
-        Lack::Heartbeat => true,
+        Lack::Heartbeat | Lack::Load(_) => true,
         Lack::Host(Some(_)) => !is_loaded,
         Lack::Host(None) => !is_loaded && !is_new,
     });
@@ -162,5 +166,47 @@ fn print(printer: &Printer, run: &Run, object: &impl Serialize) {
         OutputFormat::Json => printer.json(&versioned(object)),
         OutputFormat::Ndjson => printer.json_line(&versioned(object)),
         OutputFormat::Name | OutputFormat::Table => printer.line(run.id()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_fixtures::{new_run, run_id, spec};
+    use taskrun_journal::spec::RunSpec;
+    use taskrun_journal::store::CreateOutcome;
+    use taskrun_store::MemoryStore;
+
+    use super::*;
+
+    /// Keeps a run beneath another one, which has consumed so many tokens.
+    async fn keep(store: &MemoryStore, id: &str, parent: Option<&str>, tokens: u64) -> Run {
+        let root_run_id = run_id(if parent.is_some() { "root" } else { id });
+        let parent_run_id = parent.map(run_id);
+        let mut new = new_run(RunSpec { parent_run_id, root_run_id, ..spec(id) });
+        new.run.state.progress.total_tokens = tokens;
+        let run = new.run.clone();
+        let created = store.create(new).await.expect("creates");
+        assert!(matches!(created, CreateOutcome::New), "{created:?}");
+        run
+    }
+
+    #[tokio::test]
+    async fn a_sum_over_a_part_of_a_tree_is_the_least_that_was_spent() {
+        let store = MemoryStore::new();
+        let root = keep(&store, "root", None, 1).await;
+        let one = keep(&store, "one", Some("root"), 10).await;
+        keep(&store, "two", Some("root"), 100).await;
+        keep(&store, "three", Some("one"), 1_000).await;
+        let scope = Scope::tenant(&root.spec.tenant);
+        for (run, most, spent) in [
+            (&root, 4, (1_110, false)),
+            (&root, 5_000, (1_110, false)),
+            (&root, 3, (110, true)),
+            (&one, 4, (1_000, false)),
+            (&one, 3, (0, true)),
+        ] {
+            let found = beneath(&store, &scope, run, most).await;
+            assert_eq!((found.usage.total_tokens, found.is_least), spent, "{most}");
+        }
     }
 }

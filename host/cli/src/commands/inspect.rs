@@ -11,6 +11,7 @@ use crate::args::{InspectArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, engine_failure, load_failure};
+use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, versioned};
 
 #[derive(Serialize)]
@@ -21,6 +22,8 @@ struct InspectionView {
     kind: String,
     imports: Vec<Interface>,
     exports: Vec<Interface>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     policy: Vec<String>,
 }
 
@@ -82,8 +85,14 @@ fn shown(path: &str, inspection: &Inspection) -> InspectionView {
         kind: inspection.kind.to_string(),
         imports: imports.collect(),
         exports: exports.collect(),
+        refused: refusal(inspection),
         policy: policy_lines(path, inspection),
     }
+}
+
+/// The reason that it loads under no policy, if that is known.
+fn refusal(inspection: &Inspection) -> Option<String> {
+    inspection.refusal().map(|error| error.to_string())
 }
 
 fn text(path: &str, inspection: &Inspection) -> String {
@@ -102,6 +111,9 @@ fn text(path: &str, inspection: &Inspection) -> String {
         ("exports", or_none(exports.collect())),
         ("imports", or_none(import_lines(inspection))),
     ];
+    if let Some(refusal) = refusal(inspection) {
+        lines.push(("refused", escaped_line(&refusal).into_owned()));
+    }
     let policy = policy_lines(path, inspection);
     if !policy.is_empty() {
         lines.push(("policy", policy.join("\n")));
@@ -188,7 +200,8 @@ fn rank(class: ImportClass) -> u8 {
 
 /// The lines of a policy with which the component loads; none if it loads with no policy.
 fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
-    if inspection.imports.iter().any(|import| import.is_refused_to(inspection.kind)) {
+    let is_refused = |import: &ImportInfo| import.is_refused_to(inspection.kind);
+    if inspection.refused.is_some() || inspection.imports.iter().any(is_refused) {
         return Vec::new();
     }
     let mut rules: Vec<&str> = Vec::new();
@@ -231,6 +244,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_what_loads_under_no_policy_the_reason_is_shown_and_no_policy() {
+        let of = |refused: Option<&str>| {
+            let inspection = Inspection {
+                digest: String::new(),
+                size: 0,
+                kind: Kind::Tool,
+                imports: Vec::new(),
+                exports: Vec::new(),
+                memory_bytes: 0,
+                refused: refused.map(str::to_owned),
+            };
+            let view = shown("odd.wasm", &inspection);
+            (text("odd.wasm", &inspection), view.refused, view.policy)
+        };
+        let (text, refused, policy) = of(Some("`task.cancel` requires the component model async"));
+        assert!(text.contains("async features") && !text.contains("[tool.NAME]"), "{text}");
+        assert_eq!((refused.is_some(), policy), (true, Vec::new()));
+        let (text, refused, policy) = of(None);
+        assert!(text.contains("[tool.NAME]") && !text.contains("refused"), "{text}");
+        assert_eq!((refused, policy.is_empty()), (None, false));
+    }
+
+    #[test]
     fn versions_are_shown_of_what_is_never_given_and_of_what_is_imported_twice() {
         let imports = [
             ("other:a/b@1.0.0", ImportClass::Unknown),
@@ -253,6 +289,8 @@ mod tests {
             kind: Kind::Tool,
             imports: imports.to_vec(),
             exports: Vec::new(),
+            memory_bytes: 0,
+            refused: None,
         };
         let lines = [
             "never given: wasi:sockets/tcp@0.2.6",

@@ -102,14 +102,13 @@ fn failure(error: ControllerError) -> Box<Failure> {
         ControllerError::Forbidden { .. } => {
             (Exit::Forbidden, "name a session with --session, or leave out --owner")
         }
-        ControllerError::Limit { .. } => {
-            (Exit::Denied, "forget some with `taskrun memory rm KEY...`")
-        }
+        ControllerError::Limit { .. } => (Exit::Denied, "forget some with `taskrun memory rm KEY`"),
         ControllerError::NotFound { .. }
         | ControllerError::AlreadyExists { .. }
         | ControllerError::NameTaken { .. }
         | ControllerError::Locked { .. }
         | ControllerError::NoArtifact { .. }
+        | ControllerError::NotLoaded { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed
         | ControllerError::SessionEnded { .. }

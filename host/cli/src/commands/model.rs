@@ -50,7 +50,7 @@ struct Report {
     #[serde(flatten)]
     model: ModelView,
     ok: bool,
-    took_ms: u64,
+    duration_ms: u64,
     #[serde(flatten)]
     answer: Option<AnswerView>,
 }
@@ -126,7 +126,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
                 vec![row.name, row.provider.to_owned(), model, key, known.to_owned(), at]
             });
             let headings = ["NAME", "PROVIDER", "MODEL", "KEY", "PRICE", "ASKED AT"];
-            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[2, 3]));
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[2, 3, 5]));
         }
         OutputFormat::Json => printer.json(&versioned(List { models: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),
@@ -149,7 +149,7 @@ pub(super) async fn test(context: &Context, name: &str) -> Outcome {
         Err(error) => (None, Some(unanswered(&error, model))),
     };
     let report =
-        Report { model: model.into(), ok: answer.is_some(), took_ms: millis(took), answer };
+        Report { model: model.into(), ok: answer.is_some(), duration_ms: millis(took), answer };
     match context.printer.format() {
         OutputFormat::Table => context.printer.line(pairs(&text(&report, took))),
         OutputFormat::Json => context.printer.json(&versioned(&report)),

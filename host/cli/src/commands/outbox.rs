@@ -102,12 +102,11 @@ pub(super) async fn outbox(context: &Context, command: &OutboxCommand) -> Outcom
             tell_gone(context, &storage, &dispatches).await
         }
         OutboxCommand::Retry(args) => {
-            let wrong = "it is no dead letter; `taskrun outbox show` says what it is";
+            let wrong = "it is no dead letter";
             change(context, &client, (args, ReportChange::Retry), wrong).await
         }
         OutboxCommand::Drop(args) => {
-            let wrong =
-                "it is neither pending nor a dead letter; `taskrun outbox show` says what it is";
+            let wrong = "it is neither pending nor a dead letter";
             change(context, &client, (args, ReportChange::Drop), wrong).await
         }
     }
@@ -137,6 +136,7 @@ async fn change(
 ) -> Outcome {
     let run = resolve(client, &args.run).await?;
     let id = run.id().as_str();
+    let wrong = format!("{wrong}; `taskrun outbox show {id}` says what it is");
     let subscriber = args.subscriber.as_deref();
     let told = outbox_dispatches::change(client, id, subscriber, change).await?;
     let has_report = subscriber.is_none() && client.change_report(id, change).await?;

@@ -1,7 +1,9 @@
 //! `taskrun pause`, `taskrun resume`, `taskrun inject` and `taskrun wake`.
 
 use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest, SpawnOutcome};
+use taskrun::error::ControllerError;
 use taskrun_journal::pause::INBOX_BYTES_MAX;
+use taskrun_journal::run::Run;
 
 use super::accepted::print_accepted;
 use super::changes::{Change, Refusals, print};
@@ -143,7 +145,7 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         Some(channel) => client.hear(run.id().as_str(), channel, &told).await,
         None => client.inject(run.id().as_str(), &told).await,
     };
-    let run = heard.map_err(|error| refusal_of(error, run.id()))?;
+    let run = heard.map_err(|error| unheard(error, &run, args.channel.as_deref()))?;
     if wakes {
         supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     }
@@ -159,6 +161,23 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         OutputFormat::Name => printer.line(run.id()),
     }
     Ok(Exit::Completed)
+}
+
+/// The refusal of words to a run, also of those over a channel that passes none on.
+fn unheard(error: ControllerError, run: &Run, channel: Option<&str>) -> Box<Failure> {
+    let is_closed = matches!(error, ControllerError::Forbidden { .. });
+    let failure = refusal_of(error, run.id());
+    let mut channels = run.spec.channels.iter();
+    match channels.find(|one| is_closed && channel == Some(one.name.as_str())) {
+        Some(channel) => failure.hint(format!(
+            "`{key}` of [channel.{name}] in the policy says so, as that was when the run was \
+             accepted; `taskrun inject {id} TEXT` tells it without the channel",
+            key = if channel.muted { "muted" } else { "access" },
+            name = channel.name,
+            id = run.id(),
+        )),
+        None => failure,
+    }
 }
 
 pub(super) async fn wake(context: &Context, args: &WakeArgs) -> Outcome {

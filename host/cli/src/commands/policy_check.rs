@@ -8,7 +8,9 @@ use taskrun_journal::list::ListFilter;
 use taskrun_journal::pin::{agent_of, has_digest};
 use taskrun_journal::store::StoreError;
 use taskrun_policy::{AgentPolicy, Policy, Upgrade};
-use taskrun_runtime::{Loader, RunRules, Storage, check_models, check_subscribers, runs_by_pin};
+use taskrun_runtime::{
+    Loader, PinRuns, RunRules, Storage, check_models, check_subscribers, runs_by_pin,
+};
 
 use super::agent::{LoadCheck, check_one, summary};
 use super::policy_tools::{check_unlisted, unusable};
@@ -19,7 +21,7 @@ use crate::failure::{Failure, Outcome, model_failure, subscribers_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{NOTE, with};
 use crate::output::{human, versioned};
-use crate::paths::{shown, shown_in};
+use crate::paths::{is_there, shown, shown_in};
 
 /// A policy as it was found.
 #[derive(Serialize)]
@@ -74,7 +76,7 @@ impl GoneAgent {
 
 /// The numbers of open runs, by their pins, and of those without one by their agents; none where there
 /// is no data directory, or none that can be written.
-type OpenPins = Option<BTreeMap<String, u64>>;
+type OpenPins = Option<BTreeMap<String, PinRuns>>;
 
 /// Checks the policy named, or the one in use.
 ///
@@ -115,11 +117,9 @@ pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Che
     let loader = context.looking_loader(policy)?;
     let data_dir = context.data_dir()?;
     // Nothing is known where no file is kept.
-    let is_of = |pin: &str| {
-        let file = RunRules::file_of_pin(&data_dir, pin)?;
-        Some(stands_for(&loader.policy().path, named.is_some(), &file))
-    };
-    let is_of_file = |pin: &str| is_of(pin) == Some(true);
+    let file_of = |pin: &str| RunRules::file_of_pin(&data_dir, pin);
+    let is_of = |file: &Path| stands_for(&loader.policy().path, named.is_some(), file);
+    let is_of_file = |pin: &str| file_of(pin).is_some_and(|file| is_of(&file));
     let mut agents = Vec::new();
     let mut first: Option<Box<Failure>> = None;
     for agent in loader.policy().agents.values() {
@@ -138,7 +138,11 @@ pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Che
     let (tools, failure) = check_unlisted(context, &loader).await;
     first = first.or(failure);
     let gone = open.as_ref().map_or_else(Vec::new, |open| {
-        let is_of_other = |pin: &str| has_digest(pin) && is_of(pin) == Some(false);
+        // One that is there no more may be this one, in a project that was moved; a data directory
+        // that is named may be that of several.
+        let is_shared = context.globals.data_dir.is_some();
+        let is_other = |file: PathBuf| (is_shared || is_there(&file)) && !is_of(&file);
+        let is_of_other = |pin: &str| has_digest(pin) && file_of(pin).is_some_and(is_other);
         gone(open, loader.policy(), &is_of_other)
     });
     let counts = (agents.iter().filter(|agent| !agent.check.ok).count(), agents.len());
@@ -189,19 +193,19 @@ fn stands_for(policy: &Path, is_named: bool, file: &Path) -> bool {
 /// The open runs of an agent, which has this pin. `is_of_file` tells if those with another pin are
 /// of the file of the policy, so that its hosts may adopt them.
 fn open_runs(
-    open: &BTreeMap<String, u64>,
+    open: &BTreeMap<String, PinRuns>,
     agent: &AgentPolicy,
     pin: Option<&str>,
     is_of_file: &dyn Fn(&str) -> bool,
 ) -> OpenRuns {
     let of_agent = open.iter().filter(|(other, _)| agent_of(other) == agent.name);
     of_agent.fold(OpenRuns::default(), |mut runs, (other, count)| {
-        runs.all += count;
+        runs.all += count.all();
         // An entry of a heartbeat is of no version.
-        if has_digest(other) && Some(other.as_str()) != pin {
-            runs.of_other_pins += count;
+        if has_digest(other) && Some(other.as_str()) != pin && count.tasks > 0 {
+            runs.of_other_pins += count.tasks;
             if agent.upgrade == Upgrade::Adopt && is_of_file(other) {
-                runs.to_adopt += count;
+                runs.to_adopt += count.tasks;
             }
         }
         runs
@@ -211,14 +215,14 @@ fn open_runs(
 /// The agents of open runs that a policy does not have. `is_of_other` tells if those with a pin are
 /// of another file, which may have their agent.
 fn gone(
-    open: &BTreeMap<String, u64>,
+    open: &BTreeMap<String, PinRuns>,
     policy: &Policy,
     is_of_other: &dyn Fn(&str) -> bool,
 ) -> Vec<GoneAgent> {
     let mut gone: BTreeMap<&str, u64> = BTreeMap::new();
     for (pin, count) in open {
         if !policy.agents.contains_key(agent_of(pin)) && !is_of_other(pin) {
-            *gone.entry(agent_of(pin)).or_default() += count;
+            *gone.entry(agent_of(pin)).or_default() += count.all();
         }
     }
     let named = |(name, open_runs): (&str, u64)| GoneAgent { name: name.to_owned(), open_runs };

@@ -33,7 +33,7 @@ struct Shown {
 #[derive(Serialize)]
 struct RevisionView {
     /// The number of texts of the file that were in force, with this one.
-    number: u64,
+    revision: u64,
     /// True if it is that of the file as it is now; `None` if that has a mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
     same_text: Option<bool>,
@@ -66,11 +66,21 @@ pub(super) struct HostView {
     /// The mistake of a later text, which changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
+    /// The agents that it has left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<LeftOutView>,
     /// The time for which it has not reported, where its process exists and it does not live.
     #[serde(skip_serializing_if = "Option::is_none")]
     silent_ms: Option<u64>,
     #[serde(skip)]
     is_leaving: bool,
+}
+
+/// An agent that a host has left out, and the reason for which it does not load.
+#[derive(Serialize)]
+struct LeftOutView {
+    agent_name: String,
+    reason: String,
 }
 
 /// Shows what is in force, also where the file has a mistake.
@@ -100,7 +110,7 @@ pub(super) async fn show(context: &Context) -> Outcome {
         _ => (Vec::new(), None),
     };
     let in_force = in_force.map(|revision| RevisionView {
-        number: revision.number,
+        revision: revision.number,
         same_text: digest.as_ref().map(|digest| *digest == revision.policy.digest),
         since: revision.policy.read_at,
     });
@@ -143,6 +153,9 @@ pub(super) fn views(
         let told = told.iter().find(|told| told.host == host.id);
         let digest = told.map(|told| told.digest.clone());
         let same_text = same.and_then(|own| own.digest).zip(digest.as_ref());
+        let left_out = told.into_iter().flat_map(|told| &told.left_out);
+        let left_out = left_out
+            .map(|(name, reason)| LeftOutView { agent_name: name.clone(), reason: reason.clone() });
         HostView {
             pid: host.pid,
             policy,
@@ -151,6 +164,7 @@ pub(super) fn views(
             digest,
             since: told.map_or(host.started_at, |told| told.since),
             refused: told.and_then(|told| told.refused.clone()),
+            left_out: left_out.collect(),
             silent_ms: silence.map(millis),
             is_leaving: host.is_leaving(),
         }
@@ -160,12 +174,16 @@ pub(super) fn views(
 
 impl RevisionView {
     fn text(&self, now: Timestamp) -> String {
-        let age = human::age(now.since(self.since));
-        let text = match self.same_text {
-            Some(true) => "the text as it is now",
-            Some(false) | None => "an earlier text, until a host or a command reads this one",
-        };
-        format!("{text}, for {age}, number {}", self.number)
+        let since = format!("for {}, number {}", human::age(now.since(self.since)), self.revision);
+        match self.same_text {
+            Some(true) => format!("the text as it is now, {since}"),
+            Some(false) => {
+                format!("an earlier text, until a host or a command reads this one, {since}")
+            }
+            None => format!(
+                "an earlier text, {since}; the file as it is now cannot be used and changes nothing"
+            ),
+        }
     }
 }
 
@@ -178,6 +196,23 @@ impl HostView {
     /// True if its process exists and it does not live.
     pub(super) fn is_silent(&self) -> bool {
         self.silent_ms.is_some()
+    }
+
+    /// A line about each agent that it has left out.
+    pub(super) fn left_out_lines(&self) -> impl Iterator<Item = String> {
+        self.left_out.iter().map(|LeftOutView { agent_name, reason }| {
+            let (agent, reason) = (escaped_line(agent_name), escaped_line(reason));
+            format!("agent {agent} does not load: {reason}")
+        })
+    }
+
+    fn left_out_text(&self) -> String {
+        let names: Vec<_> = self.left_out.iter().map(|one| escaped_line(&one.agent_name)).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            [name] => format!("; without agent {name}, which does not load"),
+            names => format!("; without agents {}, which do not load", names.join(", ")),
+        }
     }
 
     pub(super) fn text(&self, now: Timestamp) -> String {
@@ -202,7 +237,8 @@ impl HostView {
             format!("; it has not reported for {silence}")
         });
         let leaves = if self.is_leaving { "; it hands its runs over and ends" } else { "" };
-        format!("process {pid} for {age}, under {file}{refused}{silent}{leaves}")
+        let left_out = self.left_out_text();
+        format!("process {pid} for {age}, under {file}{refused}{left_out}{silent}{leaves}")
     }
 }
 
@@ -233,4 +269,28 @@ pub(super) fn tell_other_hosts(
         escaped_line(&shown(Path::new(&host.policy)).to_string())
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_in_force_that_is_not_that_of_the_file_is_told_with_the_reason() {
+        for (same_text, expected) in [
+            (Some(true), "the text as it is now, for 0s, number 2"),
+            (
+                Some(false),
+                "an earlier text, until a host or a command reads this one, for 0s, number 2",
+            ),
+            (
+                None,
+                "an earlier text, for 0s, number 2; the file as it is now cannot be used and \
+                 changes nothing",
+            ),
+        ] {
+            let revision = RevisionView { revision: 2, same_text, since: Timestamp(1) };
+            assert_eq!(revision.text(Timestamp(1)), expected);
+        }
+    }
 }

@@ -12,9 +12,9 @@ use super::labels::labels;
 use crate::args::{OutputFormat, PsArgs};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
-use crate::follow::{Attendance, Lack};
-use crate::output::{Beats, RunList, load_text, run_object, run_table, run_tree, versioned};
+use crate::failure::{Failure, Outcome};
+use crate::follow::{Attendance, Lack, due_later};
+use crate::output::{Beats, PlacedRuns, RunList, load_text, run_object, versioned};
 use crate::resolve::resolve;
 
 /// Most open runs that are shown at once. All are in memory, where each takes a few kilobytes and
@@ -28,6 +28,11 @@ struct Listing {
 }
 
 pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
+    let printer = &context.printer;
+    if !args.columns.is_empty() && printer.format() != OutputFormat::Table {
+        return Err(Failure::usage("usage", "--columns is for the table")
+            .hint("objects have all fields: leave out --columns, or write -o table"));
+    }
     let mut filter = filter(context, args)?;
     let (storage, controller) = context.looking().await?;
     if let Some(parent) = &args.parent {
@@ -43,7 +48,6 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
         true => Some(Attendance::look(context, &storage).await?),
         false => None,
     };
-    let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table if listing.runs.is_empty() && is_filtered(context, args) => {
             printer.advise("no runs fit; `taskrun ps --all` without a filter lists every run");
@@ -54,10 +58,9 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
         OutputFormat::Table => {
             let (runs, now, width) = (&listing.runs, context.now(), printer.width());
             let beats = attendance.as_ref().map_or_else(Beats::new, |all| all.beats(runs, now));
-            printer.line(match args.tree {
-                true => run_tree(runs, &beats, now, width),
-                false => run_table(runs, &beats, now, width),
-            });
+            let placed =
+                if args.tree { PlacedRuns::tree(runs) } else { PlacedRuns::listed(runs) };
+            printer.line(placed.table(&args.columns, (&beats, now), width));
         }
         OutputFormat::Json => {
             let runs = listing.runs.iter().map(RunView::from).collect();
@@ -105,6 +108,7 @@ fn has_filter(args: &PsArgs) -> bool {
         limit: _,
         cursor,
         tree: _,
+        columns: _,
     } = args;
     !status.is_empty()
         || !stop_reason.is_empty()
@@ -179,7 +183,8 @@ async fn page(
 }
 
 /// Says so if a run waits for its agent to be loaded, or no host goes on with it: of all that wait
-/// for the same, that of the first.
+/// for the same, that of the first. One that is due, as it asks nobody any more, goes before those
+/// whose time comes later.
 fn tell_unattended(context: &Context, attendance: &Attendance, runs: &[Run]) -> Outcome {
     let (printer, now) = (&context.printer, context.now());
     let loads = agent_loads(&context.data_dir()?, attendance.hosts());
@@ -188,14 +193,16 @@ fn tell_unattended(context: &Context, attendance: &Attendance, runs: &[Run]) -> 
     }
     let is_loaded = |run: &Run| awaited_loads(&loads, std::slice::from_ref(run)).next().is_some();
     let alone = runs.iter().filter(|run| is_wanted(run) && !is_loaded(run));
-    let lacks: Vec<(&Run, Lack)> =
+    let mut lacks: Vec<(&Run, Lack)> =
         alone.filter_map(|run| Some((run, attendance.lack(run, now)?))).collect();
+    lacks.sort_by_key(|(run, _)| due_later(run, now).is_some());
     let mut said: BTreeSet<(&str, &str)> = BTreeSet::new();
     for (run, lack) in &lacks {
         let agent = run.spec.agent_name.as_str();
         let about = match lack {
             Lack::Agent(gone) => (gone.as_str(), "policy"),
             Lack::Heartbeat => (agent, "heartbeat"),
+            Lack::Load(_) => (agent, "load"),
             Lack::Host(None) if run.state.hold == Hold::Beat => (agent, "entry"),
             Lack::Host(None) => ("", run.status().as_str()),
             Lack::Host(Some(_)) => continue,
@@ -206,7 +213,7 @@ fn tell_unattended(context: &Context, attendance: &Attendance, runs: &[Run]) -> 
     }
     let later = lacks.iter().filter_map(|(run, lack)| match lack {
         Lack::Host(Some(due)) => Some((*due, run.id(), (run, lack))),
-        Lack::Host(None) | Lack::Agent(_) | Lack::Heartbeat => None,
+        Lack::Host(None) | Lack::Agent(_) | Lack::Heartbeat | Lack::Load(_) => None,
     });
     if let Some((_, _, (run, lack))) = later.min_by_key(|(due, id, _)| (*due, *id)) {
         printer.talk(attendance.text(run, lack, now, printer));

@@ -119,7 +119,7 @@ async fn open(file: &Path, interrupts: &mut Interrupts) -> Outcome<Option<Export
 
 /// An export that is not read.
 fn unreadable(error: &ExportError) -> Box<Failure> {
-    let hint = "name one that `taskrun export` or `taskrun run --record` wrote";
+    let hint = "name one that `taskrun export RUN` or `taskrun run AGENT TASK --record FILE` wrote";
     match error {
         ExportError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
             let message = format!("there is no file {}", path.display());

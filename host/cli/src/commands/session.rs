@@ -98,14 +98,15 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
     match error {
         ControllerError::NotFound { .. } => {
             Failure::usage("not-found", format!("session not found: {id}")).hint(
-                "a session is known once `taskrun session create` or `end` named it, and one of an \
-                 owner with `--owner NAME`; `taskrun ps -a --session ID` lists the runs of any",
+                "a session is known once `taskrun session create ID` or `end` named it, and one of \
+                 an owner with `--owner NAME`; `taskrun ps -a --session ID` lists the runs of any",
             )
         }
         other @ (ControllerError::AlreadyExists { .. }
         | ControllerError::NameTaken { .. }
         | ControllerError::Locked { .. }
         | ControllerError::NoArtifact { .. }
+        | ControllerError::NotLoaded { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed
         | ControllerError::Invalid { .. }

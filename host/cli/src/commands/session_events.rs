@@ -41,7 +41,7 @@ impl<'a> From<&'a SessionEvent> for View<'a> {
 struct List<'a> {
     events: Vec<View<'a>>,
     /// The value of --after with which a command goes on from here.
-    after: u64,
+    next_after: u64,
 }
 
 /// Prints what happens in the runs of a session, in the order in which it became durable.
@@ -69,9 +69,9 @@ pub(super) async fn session_events(
             )
             .hint("use -o ndjson: one object for each line"));
         }
-        let (all, after) = all_events(client, &id, args.after).await?;
+        let (all, next_after) = all_events(client, &id, args.after).await?;
         let events = all.iter().filter(|event| wanted(event)).map(View::from).collect();
-        context.printer.json(&versioned(List { events, after }));
+        context.printer.json(&versioned(List { events, next_after }));
         return Ok(Exit::Completed);
     }
     let mut after = args.after;

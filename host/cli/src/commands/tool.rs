@@ -72,7 +72,7 @@ pub(super) fn ls(context: &Context) -> Outcome {
             let cells =
                 rows.into_iter().map(|row| vec![row.name, row.component, row.agents.join(" ")]);
             let headings = ["TOOL", "COMPONENT", "AGENTS"];
-            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1]));
+            printer.line(table_with_free(&headings, cells.collect(), printer.width(), &[1, 2]));
         }
         OutputFormat::Json => printer.json(&versioned(List { tools: rows })),
         OutputFormat::Ndjson => rows.iter().for_each(|row| printer.json_line(&versioned(row))),

@@ -10,9 +10,7 @@ use taskrun_journal::question::{Answer as PersonAnswer, AwaitItem, Item};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, Capability, HOST, HostFunction, Policy, ToolPolicy};
-use taskrun_runtime::{
-    CallEnd, Caller, FunctionsError, ImportClass, Loader, ToolFunction, callers,
-};
+use taskrun_runtime::{CallEnd, Caller, FunctionsError, ToolFunction, callers};
 
 use super::answer::{can_ask, typed};
 use super::explain::decide_call;
@@ -42,8 +40,8 @@ const GUEST_CODE_CHARS_MAX: usize = 64;
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    tool: &'a str,
-    agent: &'a str,
+    tool_name: &'a str,
+    agent_name: &'a str,
     result: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bounds: Option<&'a Bounds>,
@@ -93,7 +91,7 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     if let Some(reason) = decision.ask.filter(|_| !args.accept) {
         consent(context, args, &payload, &reason).await?;
     }
-    let called = Called { loader: &loader, agent: &agent, tool: &tool, name };
+    let called = Called { agent: &agent, tool: &tool, name };
     let value = execute(context, &function, &called, payload).await?;
     print(context, name, &agent.name, &value);
     Ok(Exit::Completed)
@@ -202,40 +200,23 @@ fn agent_for<'p>(
 
 /// The function that is called, and the grants under which it is.
 struct Called<'a> {
-    loader: &'a Loader,
     agent: &'a AgentPolicy,
     tool: &'a ToolPolicy,
     name: &'a str,
 }
 
 impl Called<'_> {
-    /// The remedy for a failure that the tool returned. One that uses what only runs have, memory
-    /// and other runs, is not known to have failed for anything else.
-    async fn failure_hint(&self) -> String {
-        let inspected = self.loader.inspect(&self.tool.component).await;
-        let imports = inspected.map(|inspection| inspection.imports).unwrap_or_default();
-        match imports.iter().find_map(|import| only_in_runs(import.class)) {
+    /// The remedy for a failure that the tool returned. One that asked for something that is
+    /// `absent`, as only runs have it, is not known to have failed for anything else.
+    fn failure_hint(&self, absent: Option<Capability>) -> String {
+        match absent {
             Some(capability) => format!(
-                "outside of a run there is no {capability}, which it imports; let agent {0} call it \
-                 in one: `taskrun run {0} TASK`",
+                "outside of a run there is no {capability}, which it asked for; let agent {0} call \
+                 it in one: `taskrun run {0} TASK`",
                 self.agent.name
             ),
             None => format!("see what it takes with `taskrun tool show {}`", self.tool.name),
         }
-    }
-}
-
-/// The capability of an import, where only runs have it.
-fn only_in_runs(class: ImportClass) -> Option<Capability> {
-    let ImportClass::Capability(capability) = class else { return None };
-    match capability {
-        Capability::Controller | Capability::Memory | Capability::MemoryWrite => Some(capability),
-        Capability::Model
-        | Capability::Prompts
-        | Capability::WorkspaceRead
-        | Capability::WorkspaceWrite
-        | Capability::Http
-        | Capability::Metrics => None,
     }
 }
 
@@ -252,7 +233,7 @@ async fn execute(
         session: SESSION_DEFAULT.to_owned(),
     };
     let mut interrupts = Interrupts::new();
-    let CallEnd { events, answer, breaks_contract } =
+    let CallEnd { events, answer, breaks_contract, absent } =
         function.call(payload, &caller, interrupts.pressed()).await;
     tell_events(context, &events);
     match answer {
@@ -265,7 +246,10 @@ async fn execute(
         .hint("let an agent call it in a run: `taskrun run AGENT TASK`")),
         // The word for that is the host's own.
         Some(Ok(Err(failure))) if breaks_contract => {
-            Err(failed(&failure, Exit::Failed, name).hint(BUILD_AGAIN))
+            let mut shown = failed(&failure, Exit::Failed, name).hint(BUILD_AGAIN);
+            // No other arguments would help.
+            shown.retry_hint = None;
+            Err(shown)
         }
         Some(Ok(Err(failure))) => {
             // What a guest calls its failure is no word of the policy's: only the host knows what
@@ -275,7 +259,7 @@ async fn execute(
             let hint = if denied {
                 format!("see what agent {0} is granted with `taskrun agent show {0}`", agent.name)
             } else {
-                called.failure_hint().await
+                called.failure_hint(absent)
             };
             let mut shown = failed(&failure, exit, name).hint(hint);
             shown.code = guest_code(failure.error.code.as_deref()).into();
@@ -342,6 +326,13 @@ fn failed(failure: &ToolFailure, exit: Exit, name: &str) -> Box<Failure> {
         shown.code = code.clone().into();
     }
     shown.causes.clone_from(&failure.error.causes);
+    shown.retry_hint = failure.retry_hint.clone().map(|mut hint| {
+        // A tool knows its functions by their own names only.
+        if name.split_once('/').is_some_and(|(_, function)| function == hint.tool) {
+            name.clone_into(&mut hint.tool);
+        }
+        hint
+    });
     shown
 }
 
@@ -351,8 +342,8 @@ fn print(context: &Context, name: &str, agent: &str, value: &ToolResult) {
     // Its contract has them be images.
     let images = value.media.iter().filter_map(|image| Media::of(image.as_slice()).ok());
     let answer = Answer {
-        tool: name,
-        agent,
+        tool_name: name,
+        agent_name: agent,
         result: result.as_deref(),
         bounds: value.bounds.as_ref(),
         server_data: value.server_data.as_deref().and_then(compact),

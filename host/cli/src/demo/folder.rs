@@ -41,6 +41,7 @@ documents!(
     "docs/delegation.md",
     "docs/limits.md",
     "docs/models.md",
+    "docs/operations.md",
     "docs/policy.md",
     "docs/decisions/README.md",
     "docs/decisions/budgets.md",

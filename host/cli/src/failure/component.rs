@@ -5,12 +5,17 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use taskrun::agents::ToolsError;
-use taskrun_policy::toml_string;
-use taskrun_runtime::{AgentError, LoadError, MissingGrant, Problem};
+use taskrun_journal::stop::CallAbort;
+use taskrun_policy::{MEMORY_BYTES_MAX, toml_string};
+use taskrun_runtime::{
+    AgentError, CORE_INSTANCES_MAX, LoadError, MEMORIES_MAX, MissingGrant, NeedBound, Problem,
+    TABLES_MAX,
+};
 
 use super::Failure;
 use super::runtime::model_hint;
 use crate::exit::Exit;
+use crate::output::human;
 use crate::paths::shown;
 use crate::shell;
 
@@ -64,16 +69,22 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
              no relaxed SIMD, no 64-bit memories"
                 .to_owned(),
         ),
-        LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
+        LoadError::Shape { .. }
+        | LoadError::TooLarge { .. }
+        | LoadError::CompileRefused { .. }
+        | LoadError::CompileLimit => {
             ("component-refused", "build it smaller, or without what it does not use".to_owned())
         }
         LoadError::CompilerPanicked { .. } => (
             "component-refused",
             "build it with another version of its toolchain, or with less optimization".to_owned(),
         ),
-        LoadError::TooLarge { .. } | LoadError::TooMuch { .. } | LoadError::Async { .. } => {
-            ("component-refused", format!("see what it is with `taskrun inspect {file}`"))
-        }
+        LoadError::TooMuch { bound, .. } => ("component-refused", smaller_need(*bound)),
+        LoadError::Async { .. } => (
+            "component-refused",
+            "build it without async functions, futures and streams of the component model"
+                .to_owned(),
+        ),
         LoadError::Name { .. } => (
             "component-name",
             format!("do not trust {place}; what makes components from WIT gives no such name"),
@@ -92,11 +103,19 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         }
         LoadError::Preopens { .. } | LoadError::Exposed { .. } => (
             "component-folders",
-            "see what the agent is granted with `taskrun agent show`".to_owned(),
+            format!("see what the agent is granted with `taskrun agent show {}`", agent_in(what)),
         ),
         LoadError::Workspace { .. } => {
             ("workspace", "make the folder, or correct `workspace` in the policy".to_owned())
         }
+        LoadError::Describe(CallAbort::Memory { limit_bytes }) => (
+            "component-describe",
+            format!(
+                "raise `memory` in the `limits` of the agent and of the tool, which is {} here, or \
+                 have `describe` of the tool use less",
+                human::bytes(*limit_bytes)
+            ),
+        ),
         LoadError::Describe(_) | LoadError::Description { .. } => {
             ("component-describe", "correct `describe` of the tool and build it again".to_owned())
         }
@@ -129,6 +148,28 @@ pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Fa
         failure.exit = Exit::Unexpected;
     }
     failure
+}
+
+/// The agent that these words name, or the word for one.
+fn agent_in(what: &str) -> &str {
+    what.rsplit_once("agent ").map_or("AGENT", |(_, agent)| agent)
+}
+
+/// The remedy for a component whose instances need more than this bound.
+fn smaller_need(bound: NeedBound) -> String {
+    match bound {
+        NeedBound::Engine => format!(
+            "build it with an initial memory (data and stack) of at most {} MiB, and at most \
+             {MEMORIES_MAX} memories, {TABLES_MAX} tables and {CORE_INSTANCES_MAX} core instances",
+            MEMORY_BYTES_MAX >> 20
+        ),
+        NeedBound::Host => "build it with a smaller initial memory (data and stack), or run the \
+                            host on a machine, or in a control group, with more"
+            .to_owned(),
+        NeedBound::Limits => "raise `memory` in the `limits` of the agent and of the tool, or \
+                              build it with a smaller initial memory (data and stack)"
+            .to_owned(),
+    }
 }
 
 /// The code and the remedy of an error of the operating system for which nothing can be kept in the
@@ -244,6 +285,46 @@ mod tests {
         }
         let hint = of(&LoadError::Shape { what: "core modules", found: 2, limit: 1 });
         assert!(hint.contains("smaller"), "{hint}");
+    }
+
+    #[test]
+    fn grants_are_looked_at_with_the_name_of_the_agent_that_has_them() {
+        for (what, command) in [
+            ("agent worker", "`taskrun agent show worker`"),
+            ("tool files of agent worker", "`taskrun agent show worker`"),
+            ("tool files", "`taskrun agent show AGENT`"),
+        ] {
+            let error = LoadError::Preopens { reason: "they are files".to_owned() };
+            let hint = load_failure(&error, what, Path::new("files.wasm")).hint;
+            assert!(hint.as_deref().is_some_and(|hint| hint.contains(command)), "{hint:?}");
+        }
+    }
+
+    #[test]
+    fn a_component_that_needs_too_much_is_told_how_much_it_may() {
+        let of = |error: &LoadError| {
+            let Failure { code, hint, .. } =
+                *load_failure(error, "tool words", Path::new("words.wasm"));
+            let hint = hint.expect("a hint");
+            assert!(!hint.contains("taskrun inspect"), "that shows no remedy: {hint}");
+            (code, hint)
+        };
+        let detail = || "it begins with too much".to_owned();
+        for (bound, words) in [
+            (NeedBound::Engine, "of at most 64 MiB, and at most 4 memories"),
+            (NeedBound::Host, "a smaller initial memory"),
+            (NeedBound::Limits, "raise `memory` in the `limits`"),
+        ] {
+            let (code, hint) = of(&LoadError::TooMuch { detail: detail(), bound });
+            assert!(code == "component-refused" && hint.contains(words), "{hint}");
+        }
+        let (code, hint) = of(&LoadError::Async { detail: detail() });
+        assert!(code == "component-refused" && hint.contains("without async"), "{hint}");
+        let (code, hint) = of(&LoadError::TooLarge { bytes: 2, limit: 1 });
+        assert!(code == "component-refused" && hint.contains("smaller"), "{hint}");
+        let abort = CallAbort::Memory { limit_bytes: 8 << 20 };
+        let (code, hint) = of(&LoadError::Describe(abort));
+        assert!(code == "component-describe" && hint.contains("which is 8"), "{hint}");
     }
 
     #[test]

@@ -35,9 +35,12 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::Invalid { field, .. } => {
                 Failure::usage(code, message).hint(invalid_hint(field, None))
             }
+            ControllerError::NotLoaded { .. } => {
+                Failure::usage(code, message).hint(invalid_hint("agent_name", None))
+            }
             ControllerError::Forbidden { .. } => Failure::new(Exit::Forbidden, code, message).hint(
                 "run it as an owner who may do this (--owner); beneath a run stand only \
-                     agents that its own agent names in `members` (`taskrun agent show`)",
+                     agents that its own agent names in `members` (`taskrun agent show AGENT`)",
             ),
             ControllerError::Limit { kind, cap } => {
                 Failure::new(Exit::Denied, code, message).hint(limit_hint(kind, cap))
@@ -112,8 +115,8 @@ fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
             format!("see the items with `taskrun inbox`: `taskrun answer {run} ITEM ANSWER`")
         }
         "narrow.tools" | "narrow.deny" | "narrow" => {
-            "see what the agent has with `taskrun agent show`; a request can only take away from \
-             that"
+            "see what the agent has with `taskrun agent show AGENT`; a request can only take away \
+             from that"
                 .to_owned()
         }
         "messages" | "text" => {
@@ -129,8 +132,8 @@ fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
             .to_owned(),
         "session" => "give the name of a session".to_owned(),
         "expires" => "write a time as in --expires 30d".to_owned(),
-        "ask" => "name who answers: `answers` of the agent in the policy, or `--answers` of \
-                  `taskrun run` where the run is started"
+        "ask" => "name who answers: `answers` of the agent in the policy, or --answers where the \
+                  run is started"
             .to_owned(),
         "ids" => {
             format!("wait for them in parts, as with `xargs -n {WAIT_RUNS_MAX} taskrun wait`")

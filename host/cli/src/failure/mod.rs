@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::message::RetryHint;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::StoreError;
@@ -47,6 +48,8 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// A remedy, with the command that helps.
     pub hint: Option<String>,
+    /// The advice for a further try of a tool's function, in words that are mostly the tool's.
+    pub retry_hint: Option<Box<RetryHint>>,
     /// The run that it is about.
     pub run_id: Option<RunId>,
     /// Something longer to be shown before the message, such as the place in a file.
@@ -66,6 +69,7 @@ impl Failure {
             message: message.into(),
             causes: Vec::new(),
             hint: None,
+            retry_hint: None,
             run_id: None,
             report: None,
             has_places: false,
@@ -244,6 +248,9 @@ impl Failure {
                 }
             }
         }
+        for line in self.retry_hint.as_deref().into_iter().flat_map(advice_lines) {
+            text.push_str(&format!("\n  {}", indented(&line, FURTHER)));
+        }
         // Its words are to be pasted, and stay.
         if let Some(hint) = &self.hint {
             text.push_str(&format!("\nhint: {}", indented(hint, FURTHER)));
@@ -265,6 +272,8 @@ impl Failure {
             #[serde(skip_serializing_if = "Option::is_none")]
             hint: Option<&'a str>,
             #[serde(skip_serializing_if = "Option::is_none")]
+            retry_hint: Option<&'a RetryHint>,
+            #[serde(skip_serializing_if = "Option::is_none")]
             run_id: Option<&'a RunId>,
         }
         let mut message = self.message.clone();
@@ -277,6 +286,7 @@ impl Failure {
                 code: &self.code,
                 message: &message,
                 hint: self.hint.as_deref(),
+                retry_hint: self.retry_hint.as_deref(),
                 run_id: self.run_id.as_ref(),
             },
         };
@@ -286,6 +296,16 @@ impl Failure {
             |json| escaped_json(&json).into_owned(),
         )
     }
+}
+
+/// The lines of advice for a further try, each with its name before it.
+fn advice_lines(hint: &RetryHint) -> impl Iterator<Item = String> {
+    let lines = [
+        ("advice", &hint.message),
+        ("question", &hint.clarifying_question),
+        ("for example", &hint.example_input),
+    ];
+    lines.into_iter().filter_map(|(name, text)| Some(format!("{name}: {}", text.as_ref()?)))
 }
 
 /// The result of every command: an exit code, or a failure.
@@ -299,6 +319,8 @@ impl From<StoreError> for Box<Failure> {
 
 #[cfg(test)]
 mod tests {
+    use taskrun_journal::message::RetryReason;
+
     use super::*;
 
     #[test]
@@ -314,6 +336,29 @@ mod tests {
         assert_eq!(told().text(), whole);
         assert_eq!(told().with_places().text(), "error: see a.md\n  caused by: a.md");
         assert_eq!(told().with_places().json(), told().json());
+    }
+
+    #[test]
+    fn the_advice_of_a_tool_stands_in_lines_of_its_own_and_is_no_hint_of_the_program() {
+        let mut failure = Failure::new(Exit::Failed, "tool-failed", "t/f: no").hint("see `x`");
+        failure.causes = vec!["why".to_owned()];
+        let mut hint = RetryHint::new(RetryReason::InvalidArguments, "t/f");
+        hint.message = Some("name a file\nhint: `rm -r .`".to_owned());
+        hint.example_input = Some("{\"path\":\"a\"}".to_owned());
+        failure.retry_hint = Some(Box::new(hint));
+        let lines = [
+            "error: t/f: no",
+            "  caused by: why",
+            "  advice: name a file",
+            "      hint: `rm -r .`",
+            "  for example: {\"path\":\"a\"}",
+            "hint: see `x`",
+        ];
+        assert_eq!(failure.text(), lines.join("\n"));
+        let json: serde_json::Value = serde_json::from_str(&failure.json()).expect("JSON");
+        let told = &json["error"]["retry_hint"];
+        assert_eq!(told["reason"], "invalid_arguments", "{json}");
+        assert_eq!(told["example_input"], "{\"path\":\"a\"}", "{json}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use taskrun_journal::spec::RunClass;
 use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
-use taskrun_runtime::Storage;
+use taskrun_runtime::{PolicyInForce, Storage, policies_in_force};
 
 use super::pin_files::PinFiles;
 use crate::context::Context;
@@ -23,10 +23,10 @@ use crate::place::NO_POLICY;
 #[derive(Default)]
 pub(crate) struct Attendance {
     hosts: Vec<Host>,
+    /// The policies of these hosts, as far as they tell.
+    in_force: Vec<PolicyInForce>,
     policy: Option<Policy>,
     files: PinFiles,
-    /// True if the data directory is the policy's own: runs of which no file is kept are of it.
-    is_own: bool,
 }
 
 /// The reason for which no host goes on with a run that waits for no other one.
@@ -37,6 +37,9 @@ pub(crate) enum Lack {
     Agent(String),
     /// Its agent has no heartbeat that would take it.
     Heartbeat,
+    /// Its agent does not load on the hosts that have it, for this reason, so that no heartbeat
+    /// takes it.
+    Load(String),
     /// No living host executes it. The first that does goes on with it at once, or at this time.
     Host(Option<Timestamp>),
 }
@@ -45,15 +48,17 @@ pub(crate) enum Lack {
 pub(crate) struct Outlook {
     /// In words that follow the name of the run.
     pub(crate) words: String,
-    /// The run, or one that it waits for, that does not go on before the policy is another one.
+    /// The run, or one that it waits for, that does not go on before the policy is another one, or
+    /// a file that this names.
     pub(crate) stranded: Option<RunId>,
 }
 
 impl Attendance {
     /// That of a policy in the data directory in which these hosts live.
     pub(crate) fn new(context: &Context, hosts: Vec<Host>, policy: Option<Policy>) -> Self {
-        let files = PinFiles::of(context.data_dir().ok());
-        Self { hosts, policy, files, is_own: context.globals.data_dir.is_none() }
+        let in_force = context.data_dir().map(|dir| policies_in_force(&dir, &hosts));
+        let in_force = in_force.unwrap_or_default();
+        Self { hosts, in_force, policy, files: PinFiles::of(context) }
     }
 
     /// That of the policy at hand.
@@ -92,14 +97,9 @@ impl Attendance {
         let is_gone = |(name, pin): &(&str, &str)| {
             !policy.agents.contains_key(*name)
                 && self.hosts.iter().all(|host| !host.agents.contains(*name))
-                && self.is_of(policy, pin)
+                && self.files.is_of(policy, pin)
         };
         agents.into_iter().find(is_gone).map(|(name, _)| name.to_owned())
-    }
-
-    /// True if a run with this pin was accepted under the file of this policy, if that is kept.
-    fn is_of(&self, policy: &Policy, pin: &str) -> bool {
-        self.files.file(pin).map_or(self.is_own, |file| file == policy.path)
     }
 
     /// True if the policy has all agents of the run.
@@ -112,7 +112,7 @@ impl Attendance {
 
     /// True for an entry whose agent has no heartbeat. A host of another policy may know of one.
     fn is_heartless(&self, run: &Run) -> bool {
-        let of_it = |policy: &&Policy| self.is_of(policy, run.pin());
+        let of_it = |policy: &&Policy| self.files.is_of(policy, run.pin());
         let Some(policy) = self.policy.as_ref().filter(of_it) else { return false };
         let is_other = |host: &Host| {
             host.executes(&run.spec) && Path::new(&host.policy) != policy.path.as_path()
@@ -123,9 +123,27 @@ impl Attendance {
             && !self.hosts.iter().any(is_other)
     }
 
-    /// The heartbeat that takes an entry which waits, as far as the policy tells. The next host makes
-    /// up for ticks that none was there for.
+    /// The reason for which the agent of an entry loads on none of the hosts that execute it, so
+    /// that no heartbeat takes it there.
+    fn unloaded(&self, run: &Run) -> Option<&str> {
+        if run.state.hold != Hold::Beat {
+            return None;
+        }
+        let reason = |host: &Host| {
+            let told = self.in_force.iter().find(|told| told.host == host.id)?;
+            told.left_out.get(&run.spec.agent_name).map(String::as_str)
+        };
+        let hosts = self.hosts.iter().filter(|host| host.executes(&run.spec));
+        let reasons: Option<Vec<&str>> = hosts.map(reason).collect();
+        reasons?.into_iter().next()
+    }
+
+    /// The heartbeat that takes an entry which waits, as far as the policy tells; `None` where its
+    /// agent does not load. The next host makes up for ticks that none was there for.
     pub(crate) fn beat(&self, run: &Run, now: Timestamp) -> Option<Timestamp> {
+        if self.unloaded(run).is_some() {
+            return None;
+        }
         let since = if self.is_executed(run) { now } else { run.spec.created_at };
         next_beat(self.policy.as_ref()?, run, since)
     }
@@ -149,6 +167,9 @@ impl Attendance {
         if self.is_heartless(run) {
             return Some(Lack::Heartbeat);
         }
+        if let Some(reason) = self.unloaded(run) {
+            return Some(Lack::Load(reason.to_owned()));
+        }
         // One that has lost its host is wanted: the moment of rest before it goes on is no time.
         let is_later = |due: &Timestamp| *due > now && !is_lost(run);
         (!self.is_executed(run)).then(|| Lack::Host(due.filter(is_later)))
@@ -170,6 +191,18 @@ impl Attendance {
                 "agent {agent} has no heartbeat now: {id} waits until it has one again; `{cancel}` \
                  ends it"
             ),
+            Lack::Load(reason) => {
+                let check = format!("agent check {agent}");
+                let check = match self.is_at_hand(run) {
+                    true => printer.command(&format!("taskrun {check}")),
+                    false => printer.invocation().elsewhere(&check),
+                };
+                format!(
+                    "agent {agent} does not load: {}; {id} waits until it does: see `{check}`, or \
+                     end it with `{cancel}`",
+                    escaped_line(reason)
+                )
+            }
             Lack::Host(_) if run.state.hold == Hold::Beat => {
                 printer.completed(&self.entry_text(run, now))
             }
@@ -256,7 +289,7 @@ impl Attendance {
 
     /// The prospect of an open run that waits for no other one, or for others up to a time; `None`
     /// if it goes on as far as can be told. It is told of the run `id`, which may wait for it. With
-    /// it, true if it does not go on before the policy is another one.
+    /// it, true if it does not go on before the policy, or a file that this names, is another one.
     pub(crate) fn outlook(&self, id: &RunId, run: &Run, now: Timestamp) -> Option<(bool, Outlook)> {
         let until = until_of(run);
         let lack = match until {
@@ -272,6 +305,10 @@ impl Attendance {
             (Some(Lack::Heartbeat), _, _) => {
                 format!("no heartbeat takes it, as agent {agent} has none now")
             }
+            (Some(Lack::Load(reason)), _, _) => {
+                let reason = escaped_line(reason);
+                format!("no heartbeat takes it, as agent {agent} does not load: {reason}")
+            }
             (Some(Lack::Host(_)) | None, Some(beat), _) => {
                 format!("the heartbeat of {agent} takes it, which is {}", human::due(beat, now))
             }
@@ -284,7 +321,7 @@ impl Attendance {
             }
             (None, None, None) => return None,
         };
-        let is_stranded = matches!(lack, Some(Lack::Agent(_) | Lack::Heartbeat));
+        let is_stranded = matches!(lack, Some(Lack::Agent(_) | Lack::Heartbeat | Lack::Load(_)));
         let outlook = Outlook {
             words: match run.id() == id {
                 true => words,

@@ -23,6 +23,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_runtime::{Supervisor, asking_run};
 
 pub(crate) use self::attendance::{Attendance, Lack, Outlook, beats, due_later, next_beat};
+pub(crate) use self::pin_files::PinFiles;
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
 pub(crate) use lines::{Line, Lines, refusal};
 pub(crate) use rounds::RoundLines;
@@ -338,8 +339,8 @@ pub(crate) fn run_blocked(run: &Run) -> Box<Failure> {
         format!("see what it did with `taskrun events {id}`, or end it with `taskrun cancel {id}`")
     } else {
         format!(
-            "see what it asks with `taskrun inbox`, answer with `taskrun answer {id} ...`, or end \
-             it with `taskrun cancel {id}`"
+            "see what it asks with `taskrun inbox`, answer with `taskrun answer {id}`, or end it \
+             with `taskrun cancel {id}`"
         )
     })
 }

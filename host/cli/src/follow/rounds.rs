@@ -18,8 +18,6 @@ const TEXT_CHARS_MAX: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RoundLine {
     run_id: RunId,
-    /// The same by the name that it had first: the form of such objects is stable.
-    run: RunId,
     /// Its number, from 1.
     round: u32,
     /// True if a tool was called in it that is none of the run's own.
@@ -36,17 +34,8 @@ pub(crate) struct RoundLine {
 impl RoundLine {
     /// In one line, for people: `· round 2 ended: 3 turns, 1 tool call, 420 tokens; Nothing to do.`
     pub(crate) fn text(&self) -> String {
-        let Self {
-            run_id: _,
-            run: _,
-            round,
-            worked: _,
-            turns,
-            tool_calls,
-            tokens,
-            cost_microusd,
-            text,
-        } = self;
+        let Self { run_id: _, round, worked: _, turns, tool_calls, tokens, cost_microusd, text } =
+            self;
         let mut parts = vec![human::count(u64::from(*turns), "turn")];
         parts.push(human::count(*tool_calls, "tool call"));
         parts.push(human::count(*tokens, "token"));
@@ -70,7 +59,6 @@ impl RoundLines {
     #[must_use]
     pub(crate) fn new(run_id: RunId) -> Self {
         let line = RoundLine {
-            run: run_id.clone(),
             run_id,
             round: 1,
             worked: false,

@@ -5,7 +5,7 @@ use taskrun_runtime::{BackgroundHost, Notice, Storage, Supervisor};
 
 use super::Attendance;
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, background_failure};
 use crate::output::load_text;
 
 /// A supervisor that talks to the terminal, and starts hosts only if there is one to start.
@@ -44,9 +44,10 @@ fn telling(
         Err(failure) => (None, Some(failure)),
     };
     let notify = move |notice: Notice| match notice {
-        Notice::Unattended { run, hosts } => {
+        Notice::Unattended { run, hosts, error } => {
             let (attendance, now) = (Attendance::of(&known, hosts), known.now());
-            tell(match &failure {
+            let unstarted = error.as_deref().map(background_failure);
+            tell(match unstarted.as_ref().or(failure.as_ref()) {
                 Some(failure) => attendance.unstarted_text(&run, failure, now, &known.printer),
                 None => attendance.unattended_text(&run, now, &known.printer),
             });

@@ -18,9 +18,9 @@ pub(crate) use compact::compact;
 pub(crate) use escape::excerpt_block;
 pub(crate) use loads::load_text;
 pub(crate) use printer::{Printer, paint, reader_is_gone};
-pub use run_details::{Surroundings, run_details};
+pub use run_details::{Surroundings, UsageBeneath, run_details};
 pub use run_table::{Beats, run_table, run_tree};
-pub(crate) use run_table::{GOES_ON, progress_text, status_text, without_answer};
+pub(crate) use run_table::{GOES_ON, PlacedRuns, progress_text, status_text, without_answer};
 pub(crate) use snapshot_details::snapshot_details;
 pub(crate) use table::{pairs, side_by_side, table, table_with_free};
 

@@ -15,13 +15,22 @@ use super::escape::{escaped_block, escaped_line};
 use super::table::pairs;
 use super::{human, status_text, without_answer};
 
+/// The consumption of the runs beneath one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UsageBeneath {
+    /// Of those that were read, together.
+    pub usage: Usage,
+    /// True if these are not all of them: at least that was spent.
+    pub is_least: bool,
+}
+
 /// The things that are shown with a run and are not in its record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
     /// The counts of the runs that it started.
     pub children: Children,
     /// The consumption of all runs beneath it that may be seen; none where it was not read.
-    pub beneath: Usage,
+    pub beneath: UsageBeneath,
     /// The heartbeat that takes it, if it is an entry that waits.
     pub beat: Option<Timestamp>,
     /// The lines about its setback, each with its name.
@@ -217,10 +226,17 @@ fn context(view: &RunView) -> Option<String> {
 }
 
 /// The number of the runs beneath it that have ended, and the consumption there.
-fn beneath(progress: &Progress, spent: &Usage) -> Option<String> {
+fn beneath(progress: &Progress, spent: &UsageBeneath) -> Option<String> {
     let (finished, expected) = progress.finished_children.zip(progress.expected_children)?;
     let mut text = format!("{finished} of {} ended", human::count(expected, "run"));
-    push_spent(&mut text, spent.total_tokens, spent.cost_microusd);
+    let UsageBeneath { usage, is_least } = spent;
+    let mut tokens = usage.total_tokens;
+    if *is_least {
+        // Also where none were found: there may be some.
+        text.push_str(&format!(", at least {}", human::count(tokens, "token")));
+        tokens = 0;
+    }
+    push_spent(&mut text, tokens, usage.cost_microusd);
     Some(text)
 }
 

@@ -22,11 +22,12 @@ pub(crate) fn snapshot_details(snapshot: &RunSnapshot) -> String {
 }
 
 fn call(call: &CallSummary) -> String {
-    let mut text = format!("{} {}: {}", call.tool_call_id, call.name, call.status.as_str());
+    let CallSummary { tool_call_id, tool_name, status, .. } = call;
+    let mut text = format!("{tool_call_id} {tool_name}: {}", status.as_str());
     if let Some(ms) = call.duration_ms {
         text.push_str(&format!(" after {}", human::duration(Duration::from_millis(ms))));
     }
-    if let Some(run) = &call.run_id {
+    if let Some(run) = &call.child_run_id {
         text.push_str(&format!(", run {run}"));
     }
     if let Some(number) = call.consent {

@@ -20,11 +20,12 @@ const LAST_COLUMN_MAX: usize = 60;
 /// of `width`.
 #[must_use]
 pub(crate) fn table(headings: &[&str], rows: Vec<Vec<String>>, width: Option<usize>) -> String {
-    table_with_free(headings, rows, width, &[])
+    table_with_free(headings, rows, width, &[headings.len().saturating_sub(1)])
 }
 
 /// The same where the columns with the numbers `free`, from 0, have text that is of use without its
-/// end, too. Where they leave the last one no room in `width` they are cut, the widest first.
+/// end, too. Where they leave the last one no room in `width` they are cut, the widest first. The
+/// last one is whole if it is none of them.
 #[must_use]
 pub(crate) fn table_with_free(
     headings: &[&str],
@@ -32,8 +33,10 @@ pub(crate) fn table_with_free(
     width: Option<usize>,
     free: &[usize],
 ) -> String {
-    // What stands in the last one is cut below, and escaped by that.
-    for cell in rows.iter_mut().flat_map(|row| row.iter_mut().rev().skip(1)) {
+    let is_last_cut = free.contains(&headings.len().saturating_sub(1));
+    // What is cut of the last one below is escaped by that.
+    let unescaped = usize::from(is_last_cut);
+    for cell in rows.iter_mut().flat_map(|row| row.iter_mut().rev().skip(unescaped)) {
         if let std::borrow::Cow::Owned(escaped) = escaped_line(cell) {
             *cell = escaped;
         }
@@ -47,10 +50,14 @@ pub(crate) fn table_with_free(
             .unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..headings.len().saturating_sub(1)).map(widest).collect();
+    let last = match is_last_cut {
+        true => LAST_COLUMN_MIN,
+        false => widest(headings.len().saturating_sub(1)),
+    };
     if let Some(width) = width {
-        narrow(&mut widths, width.saturating_sub(LAST_COLUMN_MIN), free);
+        narrow(&mut widths, width.saturating_sub(last), free);
     }
-    let left = width.map(|width| width.saturating_sub(needed(&widths)).max(LAST_COLUMN_MIN));
+    let left = width.map(|width| width.saturating_sub(needed(&widths)).max(last));
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.force_no_tty();
@@ -63,7 +70,7 @@ pub(crate) fn table_with_free(
                 *cell = fitted(cell, *width);
             }
         }
-        if let Some(last) = row.last_mut() {
+        if let Some(last) = row.last_mut().filter(|_| is_last_cut) {
             *last = match left {
                 Some(left) => fitted(last, left),
                 None => excerpt(last, LAST_COLUMN_MAX),
@@ -157,7 +164,7 @@ mod tests {
             row("researcher", "workspace/list", &"Says where it stands. ".repeat(9)),
         ];
         let headings = ["AGENT", "TOOLS", "DESCRIPTION"];
-        let shown = |width| table_with_free(&headings, rows.clone(), width, &[1]);
+        let shown = |width| table_with_free(&headings, rows.clone(), width, &[1, 2]);
         for width in [44, 60, 80, 120] {
             assert!(widest_line(&shown(Some(width))) <= width, "{}", shown(Some(width)));
             assert!(shown(Some(width)).contains("workspace/list"), "nothing short is cut");
@@ -167,6 +174,19 @@ mod tests {
         // A name is written into the next command, and so it is whole.
         let named = table(&headings, rows.clone(), Some(60));
         assert!(named.contains(&"workspace/read ".repeat(20)), "{named}");
+    }
+
+    #[test]
+    fn free_text_is_cut_for_the_last_column_that_has_to_be_whole() {
+        let id = "0197a3c0-0000-7000-8000-000000000001";
+        let rows = vec![vec!["long ".repeat(40), id.to_owned()]];
+        let shown = |width| table_with_free(&["TASK", "PARENT"], rows.clone(), Some(width), &[0]);
+        for width in [60, 80, 120] {
+            let shown = shown(width);
+            assert_eq!(widest_line(&shown), width, "{shown}");
+            assert!(shown.ends_with(&format!("…  {id}")), "{shown}");
+        }
+        assert!(shown(20).ends_with(id), "it is whole in any terminal");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The compiler's errors. They have no types, and from a worker only their text arrives.
 
-use super::LoadError;
+use super::{LoadError, NeedBound};
 
 /// The validator's words where a proposal is not enabled; it has no one form for them.
 const PROPOSAL: [&str; 9] = [
@@ -15,20 +15,25 @@ const PROPOSAL: [&str; 9] = [
     "feature is not active",
 ];
 
+/// The validator's words where the version in a name is none.
+const VERSION: [&str; 2] = ["invalid interface version", "not a valid semver"];
+
 impl LoadError {
-    /// The error that a compiler's text tells of.
+    /// The error that a compiler's text tells of. The file is known to be whole by then: where an
+    /// end is met that is not expected, a length within it is wrong.
     pub(crate) fn from_compiler_text(text: &str) -> Self {
         let detail = text.to_owned();
         let words = without_names(text);
         let has = |phrase: &&str| words.contains(*phrase);
-        if has(&"unexpected end") {
-            Self::Truncated { detail }
+        if VERSION.iter().any(has) {
+            let full = "names carry a full version, as in `wasi:cli/exit@0.2.0`";
+            Self::Invalid { detail: format!("{detail}; {full}") }
         } else if has(&"component model async") || has(&"component model more async") {
             Self::Async { detail }
         } else if PROPOSAL.iter().any(has) {
             Self::Proposal { detail }
         } else if has(&"exceeds") {
-            Self::TooMuch { detail }
+            Self::TooMuch { detail, bound: NeedBound::Engine }
         } else {
             Self::Invalid { detail }
         }
@@ -77,7 +82,16 @@ mod tests {
     #[test]
     fn each_kind_of_words_has_its_error() {
         let error = LoadError::from_compiler_text("unexpected end-of-file (at offset 0x8)");
-        assert!(matches!(error, LoadError::Truncated { .. }), "{error}");
+        assert!(matches!(error, LoadError::Invalid { .. }), "{error}");
+        for words in [
+            "invalid interface version: unexpected end of input while parsing minor version number",
+            "invalid interface version: value of major version number exceeds u64::MAX",
+            "`0.2` is not a valid semver: unexpected end of input while parsing minor version number",
+        ] {
+            let error = LoadError::from_compiler_text(words);
+            assert!(matches!(error, LoadError::Invalid { .. }), "{error}");
+            assert!(error.to_string().ends_with("as in `wasi:cli/exit@0.2.0`"), "{error}");
+        }
         for words in [
             "canonical option `async` requires the component model async feature (at offset 0x1)",
             "async component functions require the component model async feature",
@@ -102,6 +116,7 @@ mod tests {
         }
         let words = "table index 0 has a minimum element size of 2 which exceeds the limit of 1";
         let error = LoadError::from_compiler_text(words);
-        assert!(matches!(error, LoadError::TooMuch { .. }), "{error}");
+        let is_of_engine = matches!(error, LoadError::TooMuch { bound: NeedBound::Engine, .. });
+        assert!(is_of_engine, "{error}");
     }
 }

@@ -214,9 +214,9 @@ pub(crate) fn link(from: Place, to: Place, guard: &Guard, writes: &Writes) -> Re
 }
 
 /// Moves a file or a folder, and nothing else: guests make no links, and one that is moved leads
-/// elsewhere. `ways` are the folders on the way to the host's own files, and those in which agents
-/// work: moved, they would take those files with them, and what is put in their place would be
-/// taken for the host's, or for an agent's.
+/// elsewhere. `ways` is all that is on the way to the host's own files and to the folders in which
+/// agents work, as it was when both places had been found: moved, it would take those with it, and
+/// what is put in its place would be taken for the host's, or for an agent's.
 pub(crate) fn rename(
     from: Place,
     to: Place,

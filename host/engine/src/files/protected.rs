@@ -5,10 +5,10 @@
 //! cannot be made, nor under a name that some file system takes for the same. Both are looked up
 //! anew for each operation, since a component that is built anew is another file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use cap_std::fs::{Dir, Metadata};
 use taskrun_policy::{Policy, folded};
@@ -36,10 +36,31 @@ struct Paths {
     /// Files, and folders with all that is in them.
     own: BTreeSet<PathBuf>,
     /// Folders in which agents work. What is in them is theirs, and that they stand there is the
-    /// host's: another one in the place of one of them would be taken for it.
-    workspaces: BTreeSet<PathBuf>,
+    /// host's: another one in the place of one of them would be taken for it. Each has the number
+    /// of holds that keep it there.
+    workspaces: BTreeMap<PathBuf, usize>,
     /// Arguments of commands. One may name a folder, in which there is more than the command's.
     arguments: BTreeSet<PathBuf>,
+}
+
+/// Keeps folders in which agents work where they are, for as long as it is there itself.
+#[derive(Debug)]
+pub struct WorkspaceHold {
+    folders: BTreeSet<PathBuf>,
+    of: ProtectedPaths,
+}
+
+impl Drop for WorkspaceHold {
+    fn drop(&mut self) {
+        let mut paths = self.of.write();
+        for folder in &self.folders {
+            let Some(holds) = paths.workspaces.get_mut(folder) else { continue };
+            *holds -= 1;
+            if *holds == 0 {
+                paths.workspaces.remove(folder);
+            }
+        }
+    }
 }
 
 impl ProtectedPaths {
@@ -70,8 +91,30 @@ impl ProtectedPaths {
         let arguments = policy.subscribers.values().flat_map(|one| one.arguments());
         let arguments = arguments.cloned().map(as_it_is_now);
         self.write().arguments.extend(arguments);
-        let workspaces = policy.agents.values().map(|agent| agent.workspace.clone());
-        self.write().workspaces.extend(workspaces.map(as_it_is_now));
+    }
+
+    /// Keeps guests from moving or removing folders in which agents work, and from making those
+    /// that are missing.
+    #[must_use]
+    pub(crate) fn hold_workspaces<'p>(
+        &self,
+        folders: impl IntoIterator<Item = &'p Path>,
+    ) -> WorkspaceHold {
+        WorkspaceHold { folders: self.keep_workspaces(folders), of: self.clone() }
+    }
+
+    /// The same for good. Gives the folders.
+    pub(crate) fn keep_workspaces<'p>(
+        &self,
+        folders: impl IntoIterator<Item = &'p Path>,
+    ) -> BTreeSet<PathBuf> {
+        let folders = folders.into_iter().map(|folder| as_it_is_now(folder.to_owned()));
+        let folders: BTreeSet<PathBuf> = folders.collect();
+        let mut paths = self.write();
+        for folder in &folders {
+            *paths.workspaces.entry(folder.clone()).or_default() += 1;
+        }
+        folders
     }
 
     fn paths(&self) -> Vec<PathBuf> {
@@ -85,29 +128,31 @@ impl ProtectedPaths {
 
     fn workspaces(&self) -> Vec<PathBuf> {
         let paths = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        paths.workspaces.iter().cloned().collect()
+        paths.workspaces.keys().cloned().collect()
     }
 
-    /// The files as they are now, and the folders in which agents work that are not there.
+    /// The files as they are now.
     pub(super) fn now(&self) -> Guard {
-        let missing = self.workspaces().iter().filter_map(|path| first_missing(path)).collect();
-        Guard { missing, ..Guard::of(self.paths().iter().flat_map(|path| steps(path))) }
+        let guard = Guard::of(self.paths().iter().flat_map(|path| steps(path)));
+        Guard { of: self.clone(), ..guard }
     }
 
-    /// The folders that they are in, those in which agents work, and those that all of these are
-    /// in, as they are now, by the way that each path says and by the one without links.
+    /// The folders in which agents work that are not there now: of each the first name that is
+    /// missing.
+    fn missing(&self) -> Vec<(Id, String)> {
+        self.workspaces().iter().filter_map(|path| first_missing(path)).collect()
+    }
+
+    /// They, the folders in which agents work, and all that is on the way to any of these, as it is
+    /// now. A name is among them whether or not anything is there, and guests move nothing to it or
+    /// away. A folder that another call makes there meanwhile is empty, so that the way leads
+    /// through no further name of a folder that was open before.
     pub(super) fn ways(&self) -> Guard {
-        let mut folders = BTreeSet::new();
-        for file in self.paths().iter().flat_map(|path| steps(path)) {
-            for path in [canonical(&file), file] {
-                folders.extend(path.parent().map(Path::to_owned));
-            }
+        let mut places = BTreeMap::new();
+        for path in self.paths().iter().chain(&self.workspaces()) {
+            add_places(&mut places, path);
         }
-        for folder in self.workspaces() {
-            folders.extend([canonical(&folder), folder]);
-        }
-        let all: BTreeSet<&Path> = folders.iter().flat_map(|path| path.ancestors()).collect();
-        Guard::of(all.into_iter().flat_map(steps))
+        Guard::of(places.into_keys())
     }
 
     /// One of them that is `dir`, contains it, or is in it.
@@ -147,6 +192,34 @@ fn steps(path: &Path) -> Vec<PathBuf> {
         steps.push(next);
     }
     steps
+}
+
+/// Adds each place that a path leads through, with the target of a link there: a name in a folder
+/// whose own path is without links. Places that the target of a link leads through are on the way,
+/// too. Beneath what is missing the way is as the path says it.
+fn add_places(places: &mut BTreeMap<PathBuf, Option<PathBuf>>, path: &Path) {
+    let reversed = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<_>>();
+    let (mut here, mut rest, mut links) = (PathBuf::new(), reversed(path), 0);
+    while let Some(name) = rest.pop() {
+        match name.to_str() {
+            Some(".") => continue,
+            Some("..") => {
+                here.pop();
+                continue;
+            }
+            Some(_) | None => {}
+        }
+        // The `/` that a path begins with leads there from everywhere.
+        let place = here.join(name);
+        let target = places.entry(place.clone()).or_insert_with(|| place.read_link().ok());
+        match target.as_deref().filter(|_| links < LINKS_MAX) {
+            Some(target) => {
+                links += 1;
+                rest.extend(reversed(target));
+            }
+            None => here = place,
+        }
+    }
 }
 
 /// The path without links, as far as it exists, also where a link leads to what does not.
@@ -210,8 +283,13 @@ pub(crate) struct Guard {
     ids: Vec<Id>,
     /// A folder, and a name in it, folded. Guests have no names that are not UTF-8.
     names: Vec<(Id, String)>,
-    /// The same of folders that agents are to find as people make them.
-    missing: Vec<(Id, String)>,
+    /// Those in folders that are missing.
+    unplaced: Vec<PathBuf>,
+    /// The paths of which it was made.
+    of: ProtectedPaths,
+    /// Names of missing folders that agents are to find as people make them, found when something is
+    /// to be made. Guests make none of these meanwhile.
+    missing: OnceLock<Vec<(Id, String)>>,
 }
 
 /// Refuses a name in a directory that is one of these, and folded.
@@ -234,8 +312,10 @@ impl Guard {
             let path = path.as_ref();
             guard.ids.extend(id_at(path));
             let name = path.file_name().and_then(OsStr::to_str);
-            if let (Some(parent), Some(name)) = (path.parent().and_then(id_at), name) {
-                guard.names.push((parent, folded(name)));
+            let (Some(parent), Some(name)) = (path.parent(), name) else { continue };
+            match id_at(parent) {
+                Some(parent) => guard.names.push((parent, folded(name))),
+                None => guard.unplaced.push(path.to_owned()),
             }
         }
         guard
@@ -250,9 +330,14 @@ impl Guard {
         check_places(&self.names, dir, &name)
     }
 
-    /// Refuses a name at which something is to be made, where an agent's folder is missing.
+    /// Refuses a name at which something is to be made: one of the host's own files, whose folder
+    /// may have been made since the operation began, or a folder that agents are to find as people
+    /// make it.
     pub(super) fn check_new(&self, dir: &Dir, name: &str) -> Result<()> {
-        check_places(&self.missing, dir, &folded(name))
+        if !self.unplaced.is_empty() {
+            Self::of(&self.unplaced).check_name(dir, name)?;
+        }
+        check_places(self.missing.get_or_init(|| self.of.missing()), dir, &folded(name))
     }
 
     /// Refuses a file or directory by what it is.

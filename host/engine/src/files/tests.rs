@@ -227,15 +227,12 @@ fn a_listing_keeps_the_first_whatever_the_order_on_disk() {
 }
 
 #[test]
-fn a_folder_that_goes_or_may_not_be_read_takes_nothing_from_a_listing() {
+fn a_folder_that_goes_takes_nothing_from_a_listing() {
     let f = fixture();
-    let folder = |name: &str| f.root.join("docs").join(name);
-    for name in ["gone", "kept", "swapped"] {
-        fs::create_dir(folder(name)).expect("made");
+    for name in ["gone", "swapped"] {
+        fs::create_dir(f.root.join("docs").join(name)).expect("made");
     }
-    fs::write(folder("inner/x"), "").expect("written");
-    let may = |mode| fs::set_permissions(folder("kept"), fs::Permissions::from_mode(mode));
-    may(0).expect("its mode");
+    fs::write(f.root.join("docs/inner/x"), "").expect("written");
     // Between the look at the name and the look into the folder.
     let shows = |path: &str, _: EntryKind| {
         if matches!(path, "docs/gone" | "docs/swapped") {
@@ -248,11 +245,44 @@ fn a_folder_that_goes_or_may_not_be_read_takes_nothing_from_a_listing() {
     };
     let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
     let listing = f.workspace.list(path("docs"), wanted, &shows, &CancelFlag::default());
-    may(0o700).expect("its mode");
     let listing = listing.expect("the others are there");
     let paths: Vec<&str> = listing.entries.iter().map(|entry| entry.path.as_str()).collect();
-    let names = ["a.txt", "in.txt", "inner", "inner/x", "kept", "out", "out.txt"];
+    let names = ["a.txt", "in.txt", "inner", "inner/x", "out", "out.txt"];
     assert_eq!(paths, names.map(|name| format!("docs/{name}")));
+}
+
+/// Root may read every folder, but a thread of root's that has given up the right to do so may not.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_may_not_be_read_takes_nothing_from_a_listing() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    let f = fixture();
+    let folder = f.root.join("docs/kept");
+    fs::create_dir(&folder).expect("made");
+    for file in ["kept/x", "inner/x"] {
+        fs::write(f.root.join("docs").join(file), "").expect("written");
+    }
+    let list = || {
+        let wanted = ListOptions { recursive: true, limit: 100, bytes: 1 << 20 };
+        let there = CancelFlag::default();
+        let listing = f.workspace.list(path("docs"), wanted, &everything, &there);
+        let entries = listing.expect("the others are there").entries;
+        entries.into_iter().map(|entry| entry.path).collect::<Vec<_>>()
+    };
+    let list_without_rights = || {
+        let mut sets = capabilities(None).expect("those of this thread");
+        sets.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, sets).expect("everybody may give up some");
+        list()
+    };
+    let may = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode));
+    may(0).expect("its mode");
+    let listed = std::thread::scope(|threads| threads.spawn(list_without_rights).join());
+    may(0o700).expect("its mode");
+    let names = ["a.txt", "in.txt", "inner", "inner/x", "kept", "out", "out.txt"];
+    assert_eq!(listed.expect("it has listed"), names.map(|name| format!("docs/{name}")));
+    assert!(list().contains(&"docs/kept/x".to_owned()), "it is there");
 }
 
 #[test]

@@ -10,14 +10,15 @@ use wasmparser::component_types::{
 use wasmparser::types::Types;
 use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
+use super::memories::{Memories, MemoryCount};
 use crate::config;
 
 /// Most memory that names take in all: of imports and exports, and of what these hold. A Python tool's
 /// take some kilobytes.
 const NAMES_BYTES_MAX: usize = 2 << 20;
 
-/// Proposals of the component model that are looked at and do not compile: whoever has a component that
-/// uses them is told to inspect it.
+/// Proposals of the component model that are looked at and do not compile: a component that uses them
+/// is shown with the words in which it is refused.
 const INSPECTED: WasmFeatures = WasmFeatures::CM_ASYNC
     .union(WasmFeatures::CM_ASYNC_STACKFUL)
     .union(WasmFeatures::CM_MORE_ASYNC_BUILTINS)
@@ -31,6 +32,11 @@ pub(crate) struct Outline {
     pub(crate) imports: Vec<(String, Vec<String>, bool)>,
     /// Names and functions.
     pub(crate) exports: Vec<(String, Vec<String>)>,
+    /// Bytes of memory that an instance begins with, at least.
+    pub(crate) memory_bytes: u64,
+    /// The reason that it does not compile or no instance is made of it, as the compiler would say
+    /// it; `None` if none was found here.
+    pub(crate) refused: Option<String>,
 }
 
 /// Reads a component's outline from its bytes. Everything but the code of functions is validated;
@@ -46,11 +52,20 @@ pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, String> {
 }
 
 fn read(bytes: &[u8]) -> Result<Outline, String> {
-    let (imports, exports, types) = outer(bytes)?;
+    let (found, unknown) = match outer(bytes, config::features()) {
+        Ok(found) => (found, None),
+        Err(unknown) => (outer(bytes, config::features() | INSPECTED)?, Some(unknown)),
+    };
+    let Outer { imports, exports, types, memories } = found;
     let mut names = Names::default();
     // What counts is the outer list: a component inside this one gets what this one hands on,
     // and that is made of the outer imports.
-    let mut outline = Outline { imports: Vec::new(), exports: Vec::new() };
+    let mut outline = Outline {
+        imports: Vec::new(),
+        exports: Vec::new(),
+        memory_bytes: memories.bytes,
+        refused: unknown.or_else(|| memories.excess()),
+    };
     for name in imports {
         let item = types.as_ref().component_item_for_import(&name).map(|item| item.ty);
         names.count(&name, item, &types)?;
@@ -69,11 +84,22 @@ fn read(bytes: &[u8]) -> Result<Outline, String> {
     Ok(outline)
 }
 
-/// Names of the outer imports and exports, and the types to look them up in.
-fn outer(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>, Types), String> {
+/// The outer component, found valid.
+struct Outer {
+    /// Names of its imports.
+    imports: Vec<String>,
+    /// Names of its exports.
+    exports: Vec<String>,
+    /// The types to look them up in.
+    types: Types,
+    memories: Memories,
+}
+
+fn outer(bytes: &[u8], features: WasmFeatures) -> Result<Outer, String> {
     let invalid = |error: BinaryReaderError| error.to_string();
-    let mut validator = Validator::new_with_features(config::features() | INSPECTED);
+    let mut validator = Validator::new_with_features(features);
     let (mut imports, mut exports) = (Vec::new(), Vec::new());
+    let mut memories = MemoryCount::default();
     let (mut depth, mut types) = (0_usize, None);
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.map_err(invalid)?;
@@ -95,8 +121,10 @@ fn outer(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>, Types), String> {
             depth = depth.saturating_sub(1);
             types = Some(known);
         }
+        memories.count(&payload).map_err(invalid)?;
     }
-    Ok((imports, exports, types.ok_or("unexpected end")?))
+    let (types, memories) = (types.ok_or("unexpected end")?, memories.whole());
+    Ok(Outer { imports, exports, types, memories })
 }
 
 /// The memory that names take.

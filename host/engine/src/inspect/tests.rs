@@ -145,6 +145,30 @@ fn what_is_looked_at_is_what_the_compiler_knows_and_async() {
 }
 
 #[test]
+fn what_loads_under_no_policy_is_looked_at_and_told() {
+    let refusal = |parts: &str| {
+        let bytes = wat::parse_str(format!("(component {parts})")).expect("it is text");
+        let outline = outline::outline(&bytes).expect("it is looked at");
+        let found = Inspection::of(&blake3::hash(&bytes), bytes.len() as u64, outline);
+        found.expect("it has names as in WIT").refusal()
+    };
+    let canceled = refusal("(core func (canon task.cancel))");
+    assert!(matches!(canceled, Some(LoadError::Async { .. })), "{canceled:?}");
+    let of = |memory: &str, instances: usize| {
+        let instances = "(core instance (instantiate $m))".repeat(instances);
+        refusal(&format!("(core module $m {memory}) {instances}"))
+    };
+    for (memory, instances) in [("(memory 2048)", 1), ("(memory 1)", 5), ("(memory 513)", 2)] {
+        let refused = of(memory, instances);
+        assert!(matches!(refused, Some(LoadError::TooMuch { .. })), "{memory}: {refused:?}");
+    }
+    for (memory, instances) in [("", 1), ("(memory 2048)", 0), ("(memory 256)", 4)] {
+        let refused = of(memory, instances);
+        assert!(refused.is_none(), "{memory}: {refused:?}");
+    }
+}
+
+#[test]
 fn names_take_no_more_memory_than_is_said() {
     // Each import of an instance has the names of its functions anew.
     let functions: String = (0..500).map(|at| format!("(export \"f{at}\" (func))")).collect();

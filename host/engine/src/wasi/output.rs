@@ -1,12 +1,13 @@
 //! Standard output and error as lines of the run's log. Nothing that a guest writes there can
-//! end it, block it or fill the host: a long line is cut, and the scope counts what is too much.
+//! end it, block it or fill the host: a long line is cut and says so, and the scope counts what is
+//! too much.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use taskrun::scope::{CallScope, LOG_LINE_BYTES_MAX};
+use taskrun::scope::{CallScope, LOG_LINE_BYTES_MAX, log_line};
 use taskrun_journal::message::{Labels, LogLevel};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::async_trait;
@@ -29,7 +30,52 @@ struct Lines {
     scope: Arc<CallScope>,
     source: String,
     stream: &'static str,
-    open: Mutex<Vec<u8>>,
+    open: Mutex<OpenLine>,
+}
+
+/// The line that has not ended.
+#[derive(Default)]
+struct OpenLine {
+    bytes: Vec<u8>,
+    /// Bytes beyond those that a line has, which are counted and forgotten.
+    beyond: u64,
+    /// Carriage returns that came last. They are of the line only if more of it follows.
+    returns: usize,
+}
+
+impl OpenLine {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.returns == 0
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        let returns = text.iter().rev().take_while(|byte| **byte == b'\r').count();
+        let text = &text[..text.len() - returns];
+        if !text.is_empty() {
+            let before = std::mem::take(&mut self.returns);
+            let kept = before.min(self.room());
+            self.bytes.resize(self.bytes.len() + kept, b'\r');
+            self.count_beyond(before - kept);
+            let (kept, beyond) = text.split_at(text.len().min(self.room()));
+            self.bytes.extend_from_slice(kept);
+            self.count_beyond(beyond.len());
+        }
+        self.returns = self.returns.saturating_add(returns);
+    }
+
+    fn room(&self) -> usize {
+        LOG_LINE_BYTES_MAX.saturating_sub(self.bytes.len())
+    }
+
+    fn count_beyond(&mut self, bytes: usize) {
+        self.beyond = self.beyond.saturating_add(bytes as u64);
+    }
+
+    /// Ends the line: its text as the log has it, without what ends it.
+    fn end(&mut self) -> String {
+        let Self { bytes, beyond, returns: _ } = std::mem::take(self);
+        log_line(&bytes, beyond).into_owned()
+    }
 }
 
 impl Output {
@@ -48,12 +94,10 @@ impl Lines {
                 Some((b'\n', text)) => (text, true),
                 _ => (piece, false),
             };
-            // What is beyond the length of a line is read on and forgotten.
-            let room = LOG_LINE_BYTES_MAX.saturating_sub(open.len());
-            open.extend_from_slice(&text[..text.len().min(room)]);
+            open.add(text);
             if ends {
                 lines += 1;
-                let line = text_of(&std::mem::take(&mut *open));
+                let line = open.end();
                 if lines <= LINES_MAX {
                     self.log(&line);
                 } else {
@@ -89,16 +133,12 @@ impl Lines {
     }
 }
 
-/// A line that a guest wrote, without what ends it.
-fn text_of(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim_end_matches('\r').to_owned()
-}
-
 impl Drop for Lines {
     fn drop(&mut self) {
-        let rest = std::mem::take(self.open.get_mut().unwrap_or_else(PoisonError::into_inner));
-        if !rest.is_empty() {
-            self.log(&text_of(&rest));
+        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !open.is_empty() {
+            let rest = open.end();
+            self.log(&rest);
         }
     }
 }
@@ -227,6 +267,38 @@ mod tests {
         let entries = logged(&scope);
         assert!(entries.len() < LINES_MAX + 20, "{}", entries.len());
         assert_eq!(entries.last().map(String::as_str), Some("one more"));
+    }
+
+    #[test]
+    fn a_long_line_ends_with_the_number_of_bytes_that_are_left_out() {
+        let (scope, lines) = lines();
+        for part in [&[b'x'; 5_000][..], &[b'x'; 4_000], b"\nshort\r\n", &[b'y'; 9_000]] {
+            lines.write(part);
+        }
+        drop(lines);
+        let cut = |of: &str| format!("{}… (829 bytes more)", of.repeat(8_171));
+        assert_eq!(logged(&scope), [cut("x"), "short".to_owned(), cut("y")]);
+    }
+
+    #[test]
+    fn what_ends_a_line_is_no_part_of_it() {
+        let (scope, lines) = lines();
+        let whole = "x".repeat(LOG_LINE_BYTES_MAX);
+        let x = whole.as_str();
+        for part in [x, "\r\n", x, "\r", "\r\n", x, "\r", "y\r\n", "a\r", "b\r\n"] {
+            lines.write(part.as_bytes());
+        }
+        let cut = format!("{}… (23 bytes more)", "x".repeat(8_171));
+        assert_eq!(logged(&scope), [whole.clone(), whole, cut, "a\rb".to_owned()]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_left_out_by_their_own_number() {
+        let (scope, lines) = lines();
+        lines.write(&[0xff; 3_000]);
+        lines.write(b"\r\n");
+        let expected = format!("{}… (277 bytes more)", "\u{fffd}".repeat(2_723));
+        assert_eq!(logged(&scope), [expected]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::support::*;
 
 type FinalizerAnswer = Result<Result<Labels, PlannerError>, CallAbort>;
 
-fn input(ending: Ending, result: Option<&str>) -> FinalizeInput {
+pub(crate) fn input(ending: Ending, result: Option<&str>) -> FinalizeInput {
     FinalizeInput {
         run: RunContext::default(),
         ending,
@@ -114,14 +114,20 @@ fn module(more: &str) -> String {
     )
 }
 
-#[tokio::test]
-async fn the_world_of_agents_with_a_finalizer_is_both() {
-    let planner = r#"
+/// A core module of an agent that plans nothing and has that finalizer.
+pub(crate) fn module_of_both() -> String {
+    module(
+        r#"
         (func (export "taskrun:plugin/planner@0.1.0#plan-start") (param i32) (result i32) unreachable)
         (func (export "taskrun:plugin/planner@0.1.0#plan-resume") (param i32) (result i32) unreachable)
-    "#;
+        "#,
+    )
+}
+
+#[tokio::test]
+async fn the_world_of_agents_with_a_finalizer_is_both() {
     let engine = engine();
-    let bytes = component("agent-with-finalizer", &module(planner));
+    let bytes = component("agent-with-finalizer", &module_of_both());
     let loaded = engine.load(bytes).await.unwrap();
     let inspection = loaded.inspect();
     assert_eq!(inspection.kind, Kind::Agent);

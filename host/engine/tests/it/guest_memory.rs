@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun::ports::tool::{Tool, ToolReply};
 use taskrun::scope::{CallScope, StopSignal};
-use taskrun_engine::{AgentGrants, Engine, EngineOptions, LoadError};
+use taskrun_engine::{AgentGrants, Engine, EngineOptions, LoadError, NeedBound};
 use taskrun_examples as examples;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::ToolFailure;
@@ -217,8 +217,9 @@ async fn a_tool_that_has_memory_gives_it_back_where_it_waits_too_long_for_a_slot
 #[tokio::test]
 async fn a_component_that_begins_with_more_than_there_ever_is_does_not_load() {
     let refused = tool(&engine_of(16, 4), beginning(LARGE_PAGES), grants("")).await;
-    let Err(LoadError::TooMuch { detail }) = refused else { panic!("it loads") };
+    let Err(LoadError::TooMuch { detail, bound }) = refused else { panic!("it loads") };
     assert!(detail.contains("61 MiB") && detail.contains("a tenant has 14 MiB"), "{detail}");
+    assert_eq!(bound, NeedBound::Host);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_engine::{LoadError, NeedBound};
 use taskrun_journal::stop::CallAbort;
 
 use crate::support::*;
@@ -48,10 +49,39 @@ async fn memory_is_bounded() {
     // At once to 4 GiB, past the slot of the pool.
     let huge = "(drop (memory.grow (i32.const 65000))) unreachable";
     assert_eq!(failure_of(huge).await, CallAbort::Memory { limit_bytes: 64 << 20 });
-    // What a component begins with counts too.
-    let with = limited(|limits| limits.memory_bytes = 1 << 20);
-    let refused = tool(&engine(), tool_bytes("", OK), with).await.err().unwrap();
-    assert!(refused.to_string().contains("memory limit of 1048576 bytes"), "{refused}");
+}
+
+/// A tool with a memory of so many pages beside the one of a MiB and a page that each has here.
+fn with_another_memory(pages: u32) -> Vec<u8> {
+    tool_bytes("", &format!("{OK}) (memory $other {pages}) (func (unreachable)"))
+}
+
+/// No call of it would begin.
+#[tokio::test]
+async fn case_15_a_component_that_begins_with_more_than_its_limit_does_not_load() {
+    for (bytes, limit, begins) in [
+        (tool_bytes("", OK), 1 << 20, "1088 KiB"),
+        // All memories together.
+        (with_another_memory(15), (1 << 20) + (64 << 10), "2 MiB"),
+    ] {
+        let with = limited(|limits| limits.memory_bytes = limit);
+        let refused = tool(&engine(), bytes, with).await.err().expect("it begins with more");
+        let LoadError::TooMuch { detail, bound } = &refused else { panic!("{refused}") };
+        assert_eq!(*bound, NeedBound::Limits, "{refused}");
+        assert!(detail.contains(begins) && detail.contains("`limits`"), "{detail}");
+        assert!(refused.is_of_component());
+    }
+    let with = limited(|limits| limits.memory_bytes = 2 << 20);
+    let just = tool(&engine(), with_another_memory(15), with).await;
+    assert!(just.is_ok(), "{:?}", just.err());
+}
+
+#[tokio::test]
+async fn memories_that_no_limit_allows_together_are_refused_as_one_of_their_size() {
+    let refused = tool(&engine(), with_another_memory(1_020), grants("")).await;
+    let refused = refused.err().expect("no limit allows more than 64 MiB");
+    let is_of_engine = matches!(refused, LoadError::TooMuch { bound: NeedBound::Engine, .. });
+    assert!(is_of_engine && refused.to_string().contains("64 MiB"), "{refused}");
 }
 
 #[tokio::test]
@@ -200,9 +230,10 @@ async fn a_long_line_is_cut() {
     let scope = patient();
     run_in(tool_bytes(LOG, &code), grants(""), scope.clone()).await.unwrap().unwrap();
     let events = scope.finish().events;
-    assert!(
-        matches!(&events[..], [taskrun_journal::event::Event::Log { message, .. }] if message.len() == 8 << 10)
-    );
+    let [taskrun_journal::event::Event::Log { message, .. }] = &events[..] else {
+        panic!("one line: {events:?}")
+    };
+    assert!(message.len() <= 8 << 10 && message.ends_with(" bytes more)"), "{message}");
 }
 
 /// Each takes 300 KiB beyond what a slot keeps, so together they would leave more than a gibibyte.

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use taskrun_engine::{EngineOptions, ImportClass, Kind, LoadError};
-use taskrun_journal::stop::CallAbort;
 use wit_component::StringEncoding;
 
 use crate::support::*;
@@ -45,6 +44,20 @@ async fn a_component_cut_anywhere_does_not_load() {
         engine.load(garbage).await,
         Err(LoadError::Invalid { .. } | LoadError::Truncated { .. })
     ));
+}
+
+/// The file of each of them is whole, and copying it again would change nothing.
+#[tokio::test]
+async fn a_length_or_a_version_that_is_wrong_does_not_make_a_file_cut_off() {
+    let version = wat::parse_str("(component (import \"wasi:cli/exit@0.2\" (instance)))");
+    let version = version.expect("it is text");
+    // A section of two bytes whose name has nine.
+    let name = [&b"\0asm\x0d\0\x01\0"[..], &[0, 2, 9, b'x']].concat();
+    for (bytes, words) in [(version, "`wasi:cli/exit@0.2.0`"), (name, "unexpected end")] {
+        let error = error_of(bytes).await;
+        assert!(matches!(error, LoadError::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[tokio::test]
@@ -135,38 +148,6 @@ async fn case_54_a_compatible_version_with_another_form_says_what_does_not_fit()
     let loaded = engine.load(wat::parse_str(odd).unwrap()).await.unwrap();
     let error = engine.tool(&loaded, grants("")).await.err().unwrap();
     assert!(matches!(error, LoadError::Mismatch { .. }), "{error}");
-}
-
-/// A folder with the contract, in whose planner one line is another.
-fn contract_but(line: &str, instead: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(wit()).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let is_planner = path.file_name().unwrap() == "planner.wit";
-        let text = if is_planner { text.replacen(line, instead, 1) } else { text };
-        std::fs::write(folder.path().join(path.file_name().unwrap()), text).unwrap();
-    }
-    folder
-}
-
-#[tokio::test]
-async fn an_agent_whose_later_steps_have_another_form_does_no_first_step() {
-    let later = "plan-resume: func(input: plan-resume-input)";
-    let folder = contract_but(later, "plan-resume: func(input: plan-input)");
-    let module = agent_module("", "");
-    let bytes = component_by(folder.path(), &[], "agent", &module, StringEncoding::UTF8);
-    let engine = engine();
-    let loaded = engine.load(bytes).await.unwrap();
-    let odd = engine.agent(&loaded, grants("")).unwrap();
-    // Each time that it is asked, not only the first.
-    for _ in 0..2 {
-        let planned = odd.plan(plan_input(), patient()).await;
-        assert!(matches!(planned, Err(CallAbort::Contract { .. })), "{planned:?}");
-    }
-    let whole = engine.load(agent_bytes("", "")).await.unwrap();
-    let planned = engine.agent(&whole, grants("")).unwrap().plan(plan_input(), patient()).await;
-    assert!(planned.unwrap().is_ok());
 }
 
 /// Parts of interfaces in several versions that are compatible, as components import them that were

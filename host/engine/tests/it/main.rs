@@ -10,6 +10,7 @@ mod describe;
 mod endless;
 mod examples;
 mod finalizer;
+mod forms;
 mod grants;
 mod guest_memory;
 mod handles;

@@ -1,6 +1,7 @@
 //! Admission, order, moves and keys, each against tables and a register made of plain values.
 
 mod admission;
+mod continuations;
 mod keys;
 mod moves;
 mod reports;

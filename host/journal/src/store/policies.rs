@@ -49,7 +49,10 @@ pub struct PolicyRevision {
 
 impl PolicyRevision {
     /// True if it stays in force where a text of its file is applied: it is that text, or was read
-    /// later. Between reading and applying lies loading, and others read and apply meanwhile.
+    /// later. Between reading and applying lies loading, and others read and apply meanwhile. The
+    /// time stays that of the first reading, so that those who find their text in force write
+    /// nothing. An earlier text may replace one that was read once more, so whoever applies one
+    /// looks at the file after that.
     #[must_use]
     pub fn stays_before(&self, text: &PolicyText) -> bool {
         self.policy.digest == text.digest || self.policy.read_at > text.read_at

@@ -15,12 +15,14 @@ use super::http::{ResponseStart, within};
 use crate::key::Secret;
 use crate::wire::Decoder;
 use crate::wire::draft::Draft;
-use crate::wire::error::words;
+use crate::wire::error::{of_named_event, words};
 use crate::wire::preamble::Preamble;
 use crate::wire::sse::Events;
 
 /// Most bytes kept of the beginning of a stream without an event: more than an error shows.
 const BEGINNING_BYTES_MAX: usize = 4 << 10;
+/// The name of events that are errors, in each protocol that names its events.
+const ERROR_EVENT: &str = "error";
 /// The fields of an event.
 const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
 
@@ -104,7 +106,7 @@ impl AnswerReader {
             }
             self.response.as_ref()?;
             if let Err(error) = self.advance().await {
-                self.draft.abort();
+                self.draft.abort(&error);
                 self.error = Some(error);
             }
             if self.error.is_some() || self.draft.is_stopped() {
@@ -145,9 +147,12 @@ impl AnswerReader {
             beginning.extend_from_slice(&begun[..begun.len().min(room)]);
         }
         self.events.push(&bytes);
-        while let Some(data) = self.events.next() {
+        while let Some(event) = self.events.next() {
             self.beginning = None;
-            self.decoder.piece(&data, &mut self.draft)?;
+            if event.name == ERROR_EVENT {
+                return Err(of_named_event(&event.data, self.key.as_ref()));
+            }
+            self.decoder.piece(&event.data, &mut self.draft)?;
             if self.draft.is_stopped() {
                 return Ok(());
             }

@@ -10,6 +10,7 @@ use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
 use crate::wire::error::{NO_QUOTA, is_kind, is_refusal, is_too_long, words, words_about_key};
+use crate::wire::sse::Events;
 
 /// Google's reasons for keys that are not accepted.
 const KEY_REASONS: [&str; 2] = ["API_KEY_INVALID", "API_KEY_EXPIRED"];
@@ -47,7 +48,7 @@ pub(super) fn of_status(
     body: &[u8],
     key: Option<&Secret>,
 ) -> Failure {
-    let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let body = serde_json::from_slice(body).unwrap_or_else(|_| in_stream(body));
     let wait = wait.or_else(|| retry_info(&body));
     let said = words(&body, key);
     let told = |fallback: &str| match &said {
@@ -77,6 +78,18 @@ pub(super) fn of_status(
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
         _ => ModelError::Malformed(told("")).into(),
     }
+}
+
+/// The refusal in a body that is a stream of events, as LiteLLM has it where one was asked for;
+/// `Null` if there is none.
+fn in_stream(body: &[u8]) -> Value {
+    let mut events = Events::default();
+    events.push(body);
+    // The body may end, or be cut off, before the line that ends its event.
+    events.push(b"\n\n");
+    let all = std::iter::from_fn(|| events.next());
+    let mut parsed = all.filter_map(|event| serde_json::from_str::<Value>(&event.data).ok());
+    parsed.find(Value::is_object).unwrap_or(Value::Null)
 }
 
 /// The failure for a key that is not accepted. What a provider says of a key may repeat the key, in
@@ -227,6 +240,39 @@ mod tests {
         ] {
             let error = of(StatusCode::FORBIDDEN, key).error;
             assert!(matches!(error, ModelError::Unauthorized(_)), "{key}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_has_its_meaning_in_a_stream_of_events_and_words_of_fastapi_are_told() {
+        let of = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            of_status(status, None, body.as_bytes(), None)
+        };
+        let streamed = |code: &str, rest: &str| {
+            let error = serde_json::json!({ "error": { "message": "no", "code": code } });
+            format!(": busy\n\ndata: {error}{rest}")
+        };
+        for rest in ["\n\ndata: [DONE]\n\n", "\n", ""] {
+            let quota = of(429, &streamed("insufficient_quota", rest));
+            assert_eq!(quota.error, ModelError::NoQuota("status 429: no".into()), "{rest:?}");
+            assert!(quota.again.is_none(), "{rest:?}");
+            let long = of(400, &streamed("context_length_exceeded", rest)).error;
+            assert_eq!(long, ModelError::ContextWindow("status 400: no".into()), "{rest:?}");
+            let failed = of(500, &streamed("500", rest));
+            assert_eq!(failed.error, ModelError::Unavailable("status 500: no".into()));
+            assert!(failed.again.is_some(), "{rest:?}");
+        }
+        let none = of(404, "data: [DONE]\n\ndata: 404\n\n").error;
+        assert_eq!(none, ModelError::InvalidRequest("status 404".into()));
+        let faults = r#"{"detail":[{"type":"missing","loc":["body","model"],"msg":"Field required"},
+            {"msg":"Another"}]}"#;
+        for (status, body, words) in [
+            (404, r#"{"detail":"Not Found"}"#, "status 404: Not Found"),
+            (422, faults, "status 422: Field required"),
+            (422, r#"{"detail":[]}"#, "status 422"),
+        ] {
+            assert_eq!(of(status, body).error, ModelError::InvalidRequest(words.into()));
         }
     }
 

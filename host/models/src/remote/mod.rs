@@ -124,7 +124,8 @@ impl Remote {
         let mut out = HttpRequest::new(url, body);
         out.add_query(settings.query.iter().map(|(name, value)| (name.as_str(), value.reveal())));
         wire::add_headers(&self.policy, self.key.as_ref(), &mut out)?;
-        let prompt_bytes = request.messages.iter().map(Message::bytes).sum::<usize>() as u64;
+        let schema_bytes = request.response_schema.as_ref().map_or(0, String::len) as u64;
+        let prompt_bytes = request.bytes() + schema_bytes;
         Ok(PreparedRequest { out, names, prompt_bytes, decoder })
     }
 

@@ -7,7 +7,7 @@ use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
 use super::draft::{Draft, Ending, is_cut, may_begin_call, other};
-use super::error::{of_event, refused};
+use super::error::{check_unknown, of_event, refused};
 use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
@@ -207,7 +207,7 @@ impl Decoder for AnthropicDecoder {
             "message_delta" => self.read_delta(&value, draft),
             "message_stop" => self.finish(draft)?,
             // `ping`, and what may come later: the protocol says to pass over those.
-            _ => {}
+            _ => check_unknown(&value, self.key.as_ref())?,
         }
         Ok(())
     }
@@ -221,6 +221,7 @@ impl Decoder for AnthropicDecoder {
         let value = parsed(body)?;
         self.check(&value)?;
         if !value.get("content").is_some_and(Value::is_array) {
+            check_unknown(&value, self.key.as_ref())?;
             return Err(malformed("no content"));
         }
         draft.model(str_of(&value, "model"));

@@ -45,6 +45,8 @@ pub(crate) struct Draft {
     thinking: Option<Thinking>,
     calls: usize,
     said_bytes: u64,
+    /// Those of them that came as fragments of calls which are not whole yet.
+    fragment_bytes: u64,
     prompt_bytes: u64,
     /// The provider's count of the answer so far, and the part of it that was handed over.
     counted: Usage,
@@ -63,6 +65,7 @@ impl Draft {
             thinking: None,
             calls: 0,
             said_bytes: 0,
+            fragment_bytes: 0,
             prompt_bytes,
             counted: Usage::default(),
             told: Usage::default(),
@@ -142,6 +145,7 @@ impl Draft {
         }
         self.end_thinking();
         self.said_bytes += delta.len() as u64;
+        self.fragment_bytes += delta.len() as u64;
         self.ready.push_back(Chunk::ToolCallDelta {
             tool_call_id: self.ids.of(id),
             name: self.names.to_ours(wire_name),
@@ -163,6 +167,7 @@ impl Draft {
         wire_name: &str,
         arguments: String,
     ) -> Result<(), ModelError> {
+        self.count_call(wire_name, &arguments);
         if wire_name.is_empty() {
             tracing::warn!(model = self.model, "the model calls a tool without a name");
             return Ok(());
@@ -183,6 +188,15 @@ impl Draft {
         let name = self.names.to_ours(wire_name);
         self.ready.push_back(Chunk::ToolCall(ToolUse { tool_call_id, name, payload }));
         Ok(())
+    }
+
+    /// Counts what of a whole call did not come in fragments. Its id does not tell which those are:
+    /// there are servers that give a call another one at its end.
+    fn count_call(&mut self, wire_name: &str, arguments: &str) {
+        let bytes = arguments.len() as u64;
+        let in_fragments = bytes.min(self.fragment_bytes);
+        self.fragment_bytes -= in_fragments;
+        self.said_bytes += wire_name.len() as u64 + bytes - in_fragments;
     }
 
     /// [`Self::call`] for a call that may not be whole. One that was cut off before its arguments
@@ -260,10 +274,14 @@ impl Draft {
         Ok(())
     }
 
-    /// The answer ends without being complete: what was consumed counts all the same.
-    pub(crate) fn abort(&mut self) {
+    /// The answer ends with an error and is not complete: what was consumed counts all the same. A
+    /// question that the window has no room for is not read, so nothing is estimated of it.
+    pub(crate) fn abort(&mut self, error: &ModelError) {
         self.end_thinking();
-        self.tell_all();
+        let is_counted = self.said_bytes > 0 || self.counted != Usage::default();
+        if is_counted || !matches!(error, ModelError::ContextWindow(_)) {
+            self.tell_all();
+        }
     }
 
     /// Hands over all tokens. Those that the provider did not count, read or written, are estimated,
@@ -388,7 +406,7 @@ mod tests {
             Usage { prompt_tokens: 7, total_tokens: 7, cached_tokens: 3, ..Usage::default() };
         draft.count(read);
         draft.tell();
-        draft.abort();
+        draft.abort(&ModelError::CutOff);
         let written =
             Usage { completion_tokens: 2, total_tokens: 2, estimated: true, ..Usage::default() };
         let told = [Chunk::Usage(read), Chunk::Usage(written)];

@@ -96,6 +96,33 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     }
 }
 
+/// The error for the data of an event that bears the name of one, in whatever form that is:
+/// llama.cpp has the members of an error where Anthropic has a group of them.
+pub(crate) fn of_named_event(data: &str, key: Option<&Secret>) -> ModelError {
+    let event = serde_json::from_str(data).unwrap_or_else(|_| Value::String(data.to_owned()));
+    of_event(stated(&event).unwrap_or(&event), key)
+}
+
+/// The error that an event or an answer states: a group, or a text with its kind beside it.
+pub(crate) fn stated(event: &Value) -> Option<&Value> {
+    match event.get("error")? {
+        group @ Value::Object(_) => Some(group),
+        Value::String(text) if !text.is_empty() => Some(event),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+            None
+        }
+    }
+}
+
+/// Checks that what has no kind of its protocol states no error. llama.cpp ends a stream of any
+/// protocol with an error of chat completions, and gateways do so too.
+///
+/// # Errors
+/// The error that it states.
+pub(crate) fn check_unknown(event: &Value, key: Option<&Secret>) -> Result<(), ModelError> {
+    stated(event).map_or(Ok(()), |error| Err(of_event(error, key)))
+}
+
 /// True if a provider says that it declines to answer. OpenRouter and xAI do so with the status of
 /// a key that is not accepted.
 pub(crate) fn is_refusal(body: &Value) -> bool {
@@ -144,7 +171,10 @@ fn message(body: &Value, key: Option<&Secret>) -> Option<String> {
     // Gemini wraps its error in a list where an answer was asked for piece by piece.
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
-    let message = error.as_str().or_else(|| error.get("message").and_then(Value::as_str))?;
+    let mut named = ["message", "error", "detail"].iter().filter_map(|name| error.get(name));
+    // FastAPI has its words in `detail`, or there a list of what is wrong with a request.
+    let fault = list_of(error, "detail").first().map(|fault| str_of(fault, "msg"));
+    let message = error.as_str().or_else(|| named.find_map(Value::as_str)).or(fault)?;
     Some(line_of(message, key)).filter(|line| !line.is_empty())
 }
 

@@ -91,8 +91,8 @@ fn decoded(mut decoder: Box<dyn Decoder>, pieces: &[&[u8]]) -> Vec<Chunk> {
     let mut failed = false;
     for piece in pieces {
         events.push(piece);
-        while let Some(data) = events.next() {
-            failed = failed || decoder.piece(&data, &mut draft).is_err();
+        while let Some(event) = events.next() {
+            failed = failed || decoder.piece(&event.data, &mut draft).is_err();
         }
     }
     if !failed {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 
 use super::draft::{Draft, may_begin_call, other};
-use super::error::{of_event, refused};
+use super::error::{check_unknown, of_event, refused, stated};
 use super::opaque::Maker;
 use super::responses_items::KeptItem;
 use super::usage::usage_of;
@@ -401,11 +401,11 @@ impl Decoder for ResponsesDecoder {
             // (<https://openrouter.ai/docs/api/reference/errors-and-debugging>).
             "error" | "response.error" => {
                 // The documents have its members in the event, and the provider in a group.
-                let error = event.get("error").filter(|error| error.is_object());
-                return Err(of_event(error.unwrap_or(&event), self.key.as_ref()));
+                return Err(of_event(stated(&event).unwrap_or(&event), self.key.as_ref()));
             }
             // There are many more, and there will be others.
-            _ => {}
+            kind if kind.starts_with("response.") => {}
+            _ => check_unknown(&event, self.key.as_ref())?,
         }
         Ok(())
     }
@@ -418,9 +418,8 @@ impl Decoder for ResponsesDecoder {
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError> {
         let response = parsed(body)?;
         if !response.get("output").is_some_and(Value::is_array) {
-            let error = response.get("error").filter(|error| !error.is_null());
-            let malformed = || ModelError::Malformed("no output".to_owned());
-            return Err(error.map_or_else(malformed, |error| of_event(error, self.key.as_ref())));
+            check_unknown(&response, self.key.as_ref())?;
+            return Err(ModelError::Malformed("no output".to_owned()));
         }
         self.end_response("", &response, draft)
     }

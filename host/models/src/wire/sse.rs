@@ -1,7 +1,15 @@
 //! Server-sent events, as <https://html.spec.whatwg.org/multipage/server-sent-events.html> has
-//! them, as far as providers use them: the data of each event.
+//! them, as far as providers use them: the name and the data of each event.
 
 use std::collections::VecDeque;
+
+/// An event.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The kind of event, where its server says one.
+    pub(crate) name: String,
+    pub(crate) data: String,
+}
 
 /// Puts events together from pieces of a body, however those are cut.
 ///
@@ -10,12 +18,13 @@ use std::collections::VecDeque;
 pub(crate) struct Events {
     /// The line that is under way, as bytes: a piece may end within a character.
     line: Vec<u8>,
-    data: String,
+    /// The event that is under way.
+    event: Event,
     has_data: bool,
     /// True if the last byte was a carriage return: a line feed after it ends no other line.
     after_return: bool,
     begun: bool,
-    ready: VecDeque<String>,
+    ready: VecDeque<Event>,
 }
 
 impl Events {
@@ -42,8 +51,8 @@ impl Events {
         self.line.extend_from_slice(rest);
     }
 
-    /// The data of the next whole event.
-    pub(crate) fn next(&mut self) -> Option<String> {
+    /// The next whole event.
+    pub(crate) fn next(&mut self) -> Option<Event> {
         self.ready.pop_front()
     }
 
@@ -57,22 +66,33 @@ impl Events {
             if self.begun { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         self.begun = true;
         if line.is_empty() {
+            let event = std::mem::take(&mut self.event);
             if std::mem::take(&mut self.has_data) {
-                self.ready.push_back(std::mem::take(&mut self.data));
+                self.ready.push_back(event);
             }
             return;
         }
-        let Some(value) = line.strip_prefix(b"data") else { return };
-        let value = match value {
-            [] => value,
-            [b':', b' ', value @ ..] | [b':', value @ ..] => value,
-            _ => return,
-        };
-        if std::mem::replace(&mut self.has_data, true) {
-            self.data.push('\n');
+        let (field, value) = field_of(line);
+        let text = String::from_utf8_lossy(value);
+        match field {
+            b"event" => self.event.name = text.into_owned(),
+            b"data" => {
+                if std::mem::replace(&mut self.has_data, true) {
+                    self.event.data.push('\n');
+                }
+                self.event.data.push_str(&text);
+            }
+            _ => {}
         }
-        self.data.push_str(&String::from_utf8_lossy(value));
     }
+}
+
+/// The field in a line, and its value. A comment is of a field without a name.
+fn field_of(line: &[u8]) -> (&[u8], &[u8]) {
+    let end = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+    let (field, rest) = line.split_at(end);
+    let value = rest.strip_prefix(b":").unwrap_or(rest);
+    (field, value.strip_prefix(b" ").unwrap_or(value))
 }
 
 #[cfg(test)]
@@ -82,7 +102,7 @@ mod tests {
     const BODY: &str = "\u{feff}: hello\ndata: one\n\nevent: x\r\ndata:two\r\ndata: zwö\r\n\r\n\
                         data\n\nid: 1\n\ndata: [DONE]\r\rdata: cut";
 
-    fn events(pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<String>, bool) {
+    fn events(pieces: impl Iterator<Item = Vec<u8>>) -> (Vec<Event>, bool) {
         let mut events = Events::default();
         let mut all = Vec::new();
         for piece in pieces {
@@ -94,10 +114,12 @@ mod tests {
 
     #[test]
     fn events_are_the_same_however_the_body_is_cut() {
-        let want = ["one", "two\nzwö", "", "[DONE]"].map(str::to_owned).to_vec();
+        let want = [("", "one"), ("x", "two\nzwö"), ("", ""), ("", "[DONE]")];
         for size in 1..=BODY.len() {
             let pieces = BODY.as_bytes().chunks(size).map(<[u8]>::to_vec);
-            assert_eq!(events(pieces), (want.clone(), true), "in pieces of {size}");
+            let (all, is_within) = events(pieces);
+            let all: Vec<_> = all.iter().map(|event| (&*event.name, &*event.data)).collect();
+            assert_eq!((&all[..], is_within), (&want[..], true), "in pieces of {size}");
         }
     }
 }

@@ -114,6 +114,7 @@ async fn each_protocol_tells_of_a_long_pause_and_of_the_end_of_its_window() {
 #[tokio::test]
 async fn what_would_be_refused_again_is_asked_once() {
     let quota = r#"{"error":{"code":"insufficient_quota","message":"pay"}}"#;
+    let streamed = format!("data: {quota}\n\ndata: [DONE]\n\n");
     let gemini_key = r#"{"error":{"code":400,"message":"API key not valid.",
         "status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#;
     let xai_key = r#"{"code":"Client specified an invalid argument",
@@ -127,6 +128,7 @@ async fn what_would_be_refused_again_is_asked_once() {
         (Reply::new(404, "{}"), "InvalidRequest"),
         (Reply::new(413, "{}"), "InvalidRequest"),
         (Reply::new(429, quota), "NoQuota(\"status 429: pay\")"),
+        (Reply::new(429, streamed), "NoQuota(\"status 429: pay\")"),
         (Reply::new(302, "").header("location", "http://127.0.0.1:1/"), "Unavailable"),
     ];
     for (reply, kind) in cases {

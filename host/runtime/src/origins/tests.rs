@@ -1,5 +1,8 @@
+use std::collections::VecDeque;
+
+use async_trait::async_trait;
 use taskrun::clock::SystemClock;
-use taskrun_journal::store::PolicyText;
+use taskrun_journal::store::{PolicyRevision, PolicyText};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
 use taskrun_store::MemoryStore;
@@ -149,4 +152,46 @@ async fn a_text_is_put_in_force_though_the_clock_was_set_back_since_the_one_befo
     project.store.apply_policy(ahead).await.expect("it is kept");
     project.write(&limited(2));
     assert_eq!((project.calls().await, project.in_force().await), (Some(2), Some((2, Some(2)))));
+}
+
+/// A store before whose writes the other file is edited, with so many calls, and another process
+/// reads it.
+struct LateStore<'a> {
+    project: &'a Project,
+    edits: Mutex<VecDeque<u32>>,
+}
+
+#[async_trait]
+impl Policies for LateStore<'_> {
+    async fn apply_policy(&self, text: PolicyText) -> Result<PolicyRevision, StoreError> {
+        let edit = self.edits.lock().expect("nobody panics with it").pop_front();
+        if let Some(tool_calls) = edit {
+            self.project.write(&limited(tool_calls));
+            let read = FilesSeen::load(&self.project.path(), &Arc::default());
+            let (policy, _) = read.expect("a policy");
+            origins(&self.project.store).apply(&policy).await;
+        }
+        self.project.store.apply_policy(text).await
+    }
+
+    async fn policy_in_force(&self, path: &str) -> Result<Option<PolicyRevision>, StoreError> {
+        self.project.store.policy_in_force(path).await
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_the_file_has_again_is_in_force_though_another_one_is_written_late() {
+    // Whoever reads the one that is in force writes nothing, and the late one replaces it.
+    for (edits, expected) in [(vec![1], (3, Some(1))), (vec![1, 2], (4, Some(2)))] {
+        let project = Project::new();
+        project.write(&limited(1));
+        assert_eq!(project.calls().await, Some(1));
+        project.write(&limited(2));
+        let (other, _) = FilesSeen::load(&project.path(), &Arc::default()).expect("a policy");
+        let late = LateStore { project: &project, edits: Mutex::new(edits.into()) };
+        let now = SystemClock::new().now();
+        let applied = put_in_force(&late, &other, now).await.expect("it is kept");
+        assert_eq!(project.in_force().await, Some(expected));
+        assert_eq!(applied.number, expected.0);
+    }
 }

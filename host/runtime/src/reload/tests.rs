@@ -33,7 +33,7 @@ impl Project {
         let loader = Arc::new(Loader::open(policy, options).expect("opens"));
         let clock = Arc::new(SystemClock::new());
         let loads = Arc::new(Loads::new(folder.path(), clock.clone()));
-        let note = Arc::new(InForceNote::new(&data, &loader, clock));
+        let note = Arc::new(InForceNote::new(&data, (&loader, &Agents::default()), clock));
         let watch = PolicyWatch::new(loader, (loads, note), OriginPolicies::of_nobody(), looked_at);
         Self { folder, watch }
     }

@@ -1,10 +1,11 @@
 //! Removing what ended long ago.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule;
+use taskrun_journal::schedule::{self, ContinuationNeeds, Successor};
 use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::lists::ListKey;
@@ -28,6 +29,7 @@ impl State {
         let mut kept = 0;
         // Of each tree that is met: the runs above open ones.
         let mut open_ancestors: HashMap<&RunId, HashSet<&RunId>> = HashMap::new();
+        let mut needs = ContinuationNeeds::default();
         for id in self.ended.range(..(removal.before, 0)).map(|(_, id)| id) {
             if ids.len() >= removal.limit {
                 break;
@@ -41,7 +43,7 @@ impl State {
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || self.is_beneath_open(run)
                 || spec.entries.iter().any(|id| self.is_open(id))
-                || self.is_needed_by_continuation(run)
+                || self.is_needed_by_continuation(run, &mut needs)
                 || self.is_outcome_needed(run)
                 || self.dispatches.is_open(id)
             {
@@ -84,26 +86,18 @@ impl State {
         false
     }
 
-    /// True if an open run continues the first one of a run's tree, or one that continues that, and
-    /// needs the run: it is that first one, or its consumption stands in the record of none of those
-    /// that continue, or nobody was told of it.
-    fn is_needed_by_continuation(&self, run: &Run) -> bool {
+    /// The answer of [`ContinuationNeeds`]: the first run of a tree stays, and so does one of which
+    /// nobody was told.
+    fn is_needed_by_continuation(&self, run: &Run, needs: &mut ContinuationNeeds) -> bool {
         let is_first = *run.id() == run.spec.root_run_id;
         let stays = is_first || self.outbox.is_pending(run.id());
-        let (mut before, mut counts) = (&run.spec.root_run_id, self.lists.counts(run));
-        // However many continue that one: the others are not asked about what none of them needs.
-        while stays || counts {
-            let key = (run.spec.tenant.clone(), schedule::continuation_key(before));
-            let Some(next) = self.keys.get(&key).and_then(|(_, id)| self.runs.get(id)) else {
-                return false;
-            };
-            counts &= next.run.state.rounds.continued.is_none();
-            if !next.run.status().is_terminal() {
-                return stays || counts;
-            }
-            before = next.run.id();
-        }
-        false
+        let next = |key: String| -> Result<_, Infallible> {
+            let key = (run.spec.tenant.clone(), key);
+            let next = self.keys.get(&key).and_then(|(_, id)| self.runs.get(id));
+            Ok(next.map(|next| Successor::of(&next.run)))
+        };
+        let Ok(is_needed) = needs.is_needed(&run.spec, (stays, self.lists.counts(run)), next);
+        is_needed
     }
 
     fn remove_one(&mut self, id: &RunId) -> Option<Vec<Chunk>> {

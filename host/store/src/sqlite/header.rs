@@ -11,10 +11,12 @@ pub(super) const SUM_BYTES: usize = 8;
 /// Bytes of the header of a database.
 const BYTES: usize = 100;
 
-/// Offsets in the header: the length of pages, the bytes that each page reserves at its end, and the two
-/// numbers that are an application's.
+/// Offsets in the header: the length of pages, the bytes that each page reserves at its end, the
+/// number of pages, the largest root of a table, and the two numbers that are an application's.
 const PAGE_LENGTH: usize = 16;
 const RESERVED: usize = 20;
+const PAGES: usize = 28;
+const LARGEST_ROOT: usize = 52;
 const USER_VERSION: usize = 60;
 const APPLICATION: usize = 68;
 
@@ -51,7 +53,22 @@ impl Header {
     pub(super) fn is_of_store(&self, format: JournalFormat) -> bool {
         let is_known =
             |found: FileVersion| found.tables == SCHEMA_VERSION && found.format <= format;
-        self.is_of_sqlite() && self.is_laid_out() && self.version().is_some_and(is_known)
+        self.is_of_any_store() && self.version().is_some_and(is_known)
+    }
+
+    /// True if the file says that it is a store of any version with pages like ours.
+    fn is_of_any_store(&self) -> bool {
+        self.is_of_sqlite() && self.is_laid_out() && self.version().is_some()
+    }
+
+    /// The number of pages that the file says it has.
+    pub(super) fn pages(&self) -> i64 {
+        i64::from(u32::from_be_bytes(self.bytes_at(PAGES)))
+    }
+
+    /// True if pages of the file say of all others which use they have. Without them this is zero.
+    pub(super) fn has_page_maps(&self) -> bool {
+        self.bytes_at(LARGEST_ROOT) != [0; 4]
     }
 
     /// True if it says nothing.
@@ -65,12 +82,14 @@ impl Header {
 
     /// The version of the store; `None` of a file that is none.
     fn version(&self) -> Option<FileVersion> {
-        let number = |at: usize| {
-            let mut bytes = [0; 4];
-            bytes.copy_from_slice(&self.0[at..at + 4]);
-            i64::from(i32::from_be_bytes(bytes))
-        };
+        let number = |at| i64::from(i32::from_be_bytes(self.bytes_at(at)));
         (number(APPLICATION) == APPLICATION_ID).then(|| FileVersion::of(number(USER_VERSION)))
+    }
+
+    fn bytes_at(&self, at: usize) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0[at..at + 4]);
+        bytes
     }
 }
 
@@ -91,7 +110,10 @@ mod tests {
         put(RESERVED, &[8]);
         put(USER_VERSION, &version(FileVersion::with(format)));
         put(APPLICATION, b"TASK");
+        put(PAGES, &70_000_u32.to_be_bytes());
         assert!(ours.is_of_store(format) && ours.has_sums() && !ours.is_empty());
+        assert!(ours.is_of_any_store() && !ours.has_page_maps());
+        assert_eq!(ours.pages(), 70_000);
         let later = FileVersion::with(JournalFormat(format.0 + 1));
         let other = FileVersion { tables: SCHEMA_VERSION + 1, format };
         let changes: [(usize, &[u8]); 6] = [
@@ -106,6 +128,7 @@ mod tests {
             let mut changed = Header(ours.0);
             changed.0[at..at + bytes.len()].copy_from_slice(bytes);
             assert!(!changed.is_of_store(format), "{at}: {bytes:?}");
+            assert_eq!(changed.is_of_any_store(), at == USER_VERSION, "{at}: {bytes:?}");
         }
         assert!(!Header::EMPTY.is_of_store(format) && Header::EMPTY.is_empty());
     }

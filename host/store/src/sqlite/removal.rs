@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule;
+use taskrun_journal::schedule::{self, ContinuationNeeds, Successor};
 use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::fault::Fault;
@@ -12,8 +12,8 @@ use super::row::run_by_number;
 use super::schema::{KeyKind, TERMINAL, label_key, status_code, time, unbits};
 use super::{artifacts, dispatches, facts, outbox, settled};
 
-/// Pages that are given back to the file system after a removal; a mebibyte, so that one call
-/// stays short.
+/// Pages that are given back to the file system after a removal; a mebibyte. It takes longer the more
+/// pages are unused, some 50 ms where half a gigabyte is.
 const PAGES_FREED_MAX: u32 = 256;
 
 /// A run that ended before the time.
@@ -23,14 +23,20 @@ struct Candidate {
     kept: bool,
 }
 
-/// The ancestors of open runs, by tree, as far as they are known.
-type OpenAncestors = HashMap<i64, HashSet<String>>;
+/// The answers that hold for several runs of one removal, as far as they were found.
+#[derive(Default)]
+struct SharedAnswers {
+    /// The ancestors of open runs, by tree.
+    open_ancestors: HashMap<i64, HashSet<String>>,
+    needs: ContinuationNeeds,
+}
 
 pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<RemovalOutcome, Fault> {
     let mut candidates = Vec::new();
-    let mut open_ancestors = OpenAncestors::new();
-    for walk in walks(db, removal)? {
-        candidates.extend(candidates_of(db, removal, &walk, &mut open_ancestors)?);
+    let mut known = SharedAnswers::default();
+    let walks = if removal.limit > 0 { walks(db, removal)? } else { Vec::new() };
+    for walk in walks {
+        candidates.extend(candidates_of(db, removal, &walk, &mut known)?);
     }
     candidates.sort_unstable_by_key(|candidate| candidate.order);
     let mut removed = RemovalOutcome::default();
@@ -51,14 +57,27 @@ pub(crate) fn remove(db: &Connection, removal: &Removal) -> Result<RemovalOutcom
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }
     }
-    if removed.runs > 0 && !removal.dry_run {
-        db.prepare_cached("DELETE FROM queues WHERE runs = 0")?.execute([])?;
-        let mut free = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES_FREED_MAX})"))?;
-        let mut rows = free.query([])?;
-        // Each step frees one.
-        while rows.next()?.is_some() {}
+    if removal.dry_run {
+        return Ok(removed);
     }
+    if removed.runs > 0 {
+        db.prepare_cached("DELETE FROM queues WHERE runs = 0")?.execute([])?;
+    }
+    if removed.runs > 0 || removal.limit == 0 {
+        free_pages(db)?;
+    }
+    let number = |sql| db.query_row(sql, [], |row| row.get::<_, u32>(0)).map(u64::from);
+    removed.unused = number("PRAGMA freelist_count")? * number("PRAGMA page_size")?;
     Ok(removed)
+}
+
+/// Gives some of the pages that nothing uses back to the file system.
+fn free_pages(db: &Connection) -> Result<(), Fault> {
+    let mut free = db.prepare(&format!("PRAGMA incremental_vacuum({PAGES_FREED_MAX})"))?;
+    let mut rows = free.query([])?;
+    // Each step frees one.
+    while rows.next()?.is_some() {}
+    Ok(())
 }
 
 /// An index to walk from the oldest on: the condition on its key, and that.
@@ -107,7 +126,7 @@ fn candidates_of(
     db: &Connection,
     removal: &Removal,
     (index, key): &Walk,
-    open_ancestors: &mut OpenAncestors,
+    known: &mut SharedAnswers,
 ) -> Result<Vec<Candidate>, Fault> {
     let part = |status| {
         format!(
@@ -135,10 +154,10 @@ fn candidates_of(
         && let Some(row) = rows.next()?
     {
         // The questions for which a run is read come last.
-        let kept = is_ancestor_of_open(db, row, open_ancestors)?
+        let kept = is_ancestor_of_open(db, row, &mut known.open_ancestors)?
             || is_beneath_open(db, row)?
             || dispatches::is_open(db, row.get(1)?)?
-            || is_needed(db, row)?;
+            || is_needed(db, row, &mut known.needs)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -148,7 +167,7 @@ fn candidates_of(
 fn is_ancestor_of_open(
     db: &Connection,
     row: &Row<'_>,
-    open_ancestors: &mut OpenAncestors,
+    open_ancestors: &mut HashMap<i64, HashSet<String>>,
 ) -> Result<bool, Fault> {
     let Some(tree) = row.get::<_, Option<i64>>(2)?.map(i64::abs) else { return Ok(false) };
     let id: String = row.get(3)?;
@@ -184,7 +203,7 @@ fn is_beneath_open(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
 
 /// True if somebody is to be told of the outcome of a run, or the run is a batch one of whose entries
 /// is open, or an open run that continues another one needs it. One that is damaged is not asked.
-fn is_needed(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
+fn is_needed(db: &Connection, row: &Row<'_>, needs: &mut ContinuationNeeds) -> Result<bool, Fault> {
     let no = row.get(1)?;
     let run = match run_by_number(db, no) {
         Ok(run) => run,
@@ -200,39 +219,32 @@ fn is_needed(db: &Connection, row: &Row<'_>) -> Result<bool, Fault> {
             return Ok(true);
         }
     }
-    is_needed_by_continuation(db, (no, counts(row)?), &run)
+    is_needed_by_continuation(db, (no, counts(row)?), &run, needs)
 }
 
-/// True if an open run continues the first one of a run's tree, or one that continues that, and
-/// needs the run: it is that first one, or its consumption stands in the record of none of those
-/// that continue, or nobody was told of it.
+/// The answer of [`ContinuationNeeds`]: the first run of a tree stays, and so does one of which
+/// nobody was told.
 pub(super) fn is_needed_by_continuation(
     db: &Connection,
-    (no, mut counts): (i64, bool),
+    (no, counts): (i64, bool),
     run: &Run,
+    needs: &mut ContinuationNeeds,
 ) -> Result<bool, Fault> {
-    let mut by_key =
-        db.prepare_cached("SELECT run FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
     let is_first = *run.id() == run.spec.root_run_id;
     let stays = is_first || outbox::is_pending(db, no)?;
-    let mut before = run.spec.root_run_id.clone();
-    // However many continue that one: the others are not asked about what none of them needs.
-    while stays || counts {
-        let key = schedule::continuation_key(&before);
-        let found = by_key.query_row(params![run.spec.tenant, key], |row| row.get(0)).optional()?;
-        let Some(found) = found else { return Ok(false) };
-        let next = match run_by_number(db, found) {
-            Ok(next) => next,
-            Err(Fault::Damaged(_)) => return Ok(false),
-            Err(fault @ Fault::Sqlite(_)) => return Err(fault),
-        };
-        counts &= next.state.rounds.continued.is_none();
-        if !next.status().is_terminal() {
-            return Ok(stays || counts);
+    let mut by_key =
+        db.prepare_cached("SELECT run FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
+    let next = |key: String| -> Result<Option<Successor>, Fault> {
+        let found: Option<i64> =
+            by_key.query_row(params![run.spec.tenant, key], |row| row.get(0)).optional()?;
+        let Some(found) = found else { return Ok(None) };
+        match run_by_number(db, found) {
+            Ok(next) => Ok(Some(Successor::of(&next))),
+            Err(Fault::Damaged(_)) => Ok(None),
+            Err(fault @ Fault::Sqlite(_)) => Err(fault),
         }
-        before = next.id().clone();
-    }
-    Ok(false)
+    };
+    needs.is_needed(&run.spec, (stays, counts), next)
 }
 
 /// The runs of a tree under which there is an open one.

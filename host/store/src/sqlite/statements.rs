@@ -13,17 +13,17 @@ use taskrun_journal::event::Event;
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule;
+use taskrun_journal::schedule::{self, ContinuationNeeds};
 use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
-use taskrun_journal::store::{Idempotency, NewRun};
+use taskrun_journal::store::{Idempotency, NewRun, Removal};
 use taskrun_journal::time::Timestamp;
 
 use super::change::{AppendRow, MOVE_LABEL, claim};
 use super::create::NewRow;
 use super::definition::{plan, tables_in_memory};
 use super::locks::Locks;
-use super::removal::is_needed_by_continuation;
+use super::removal::{is_needed_by_continuation, remove};
 use super::row::run_by_id;
 use crate::fixtures::{append, new_run, spec, wish};
 
@@ -275,6 +275,20 @@ fn continues(db: &Connection, name: &str, before: &str) {
     creates_new(db, NewRun { idempotency: Some(once), ..new });
 }
 
+/// Adds so many runs after `root`, each of which continues the one before; the last one is open.
+fn continues_often(db: &Connection, count: usize) {
+    let mut before = "root".to_owned();
+    for nth in 0..count {
+        let name = format!("c{nth}");
+        continues(db, &name, &before);
+        if nth + 1 < count {
+            claims(db);
+            appends(db, &name, end());
+        }
+        before = name;
+    }
+}
+
 /// The statements by which it is found that none of so many runs, each of which continues the one
 /// before, needs a run beneath the first one.
 fn asks_continuations(count: usize) -> usize {
@@ -285,21 +299,13 @@ fn asks_continuations(count: usize) -> usize {
     claims(&db);
     appends(&db, "child", end());
     appends(&db, "root", end());
-    let mut before = "root".to_owned();
-    for nth in 0..count {
-        let name = format!("c{nth}");
-        continues(&db, &name, &before);
-        if nth + 1 < count {
-            claims(&db);
-            appends(&db, &name, end());
-        }
-        before = name;
-    }
+    continues_often(&db, count);
     let child = run(&db, "child");
     let no = db.query_row("SELECT no FROM runs WHERE id = 'child'", [], |row| row.get(0));
     let no = no.expect("it is there");
     cost(|| {
-        let is_needed = is_needed_by_continuation(&db, (no, true), &child).expect("reads");
+        let needs = &mut ContinuationNeeds::default();
+        let is_needed = is_needed_by_continuation(&db, (no, true), &child, needs).expect("reads");
         assert!(!is_needed, "what it used stands in the record of the first of them");
     })
 }
@@ -309,4 +315,34 @@ fn a_run_that_is_removed_costs_no_more_where_many_continue_the_one_above_it() {
     let one = asks_continuations(1);
     assert!(one > 0, "statements are counted");
     assert_eq!(asks_continuations(20), one);
+}
+
+/// The statements of a removal where so many runs continue one that has ended, each the one before.
+fn removes_continuations(count: usize, is_last_open: bool) -> usize {
+    let db = counted();
+    creates(&db, spec(&id("root")));
+    claims(&db);
+    appends(&db, "root", end());
+    continues_often(&db, count);
+    let (mut runs, mut kept) = (0, count as u64);
+    if !is_last_open {
+        claims(&db);
+        appends(&db, &format!("c{}", count - 1), end());
+        (runs, kept) = (kept + 1, 0);
+    }
+    let (before, limit) = (Timestamp(u64::MAX), usize::MAX);
+    let removal = Removal { scope: None, before, limit, dry_run: true };
+    cost(|| {
+        let removed = remove(&db, &removal).expect("looks");
+        assert_eq!((removed.runs, removed.kept), (runs, kept));
+    })
+}
+
+#[test]
+fn a_removal_costs_no_more_for_a_run_of_a_long_chain_than_for_one_of_a_short_chain() {
+    for is_last_open in [false, true] {
+        let [short, long] = [20, 40].map(|count| removes_continuations(count, is_last_open));
+        assert!(short > 20, "statements are counted: {short}");
+        assert!(long <= short * 2, "{long} statements for 40, {short} for 20");
+    }
 }

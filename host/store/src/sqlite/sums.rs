@@ -44,7 +44,7 @@ const DAMAGED_PAGE: c_int = ffi::SQLITE_CORRUPT | (0x40 << 8);
 
 /// The result of comparing a page with its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChecksumState {
+pub(crate) enum ChecksumState {
     Fits,
     /// It has no checksum.
     Bare,
@@ -73,7 +73,8 @@ fn sum_of(page: &[u8], offset: i64) -> [u8; SUM_BYTES] {
     if sum == [0; SUM_BYTES] { [1; SUM_BYTES] } else { sum }
 }
 
-fn fit(page: &[u8], offset: i64) -> ChecksumState {
+/// Compares the page at an offset with its checksum.
+pub(crate) fn fit(page: &[u8; PAGE_BYTES], offset: i64) -> ChecksumState {
     let sum = &page[PAGE_BYTES - SUM_BYTES..];
     if sum == [0; SUM_BYTES] {
         ChecksumState::Bare
@@ -246,7 +247,7 @@ unsafe extern "C" fn read(
         if code != ffi::SQLITE_OK || !is_page(amount, offset) {
             return code;
         }
-        let page = std::slice::from_raw_parts_mut(buffer.cast::<u8>(), PAGE_BYTES);
+        let page = &mut *buffer.cast::<[u8; PAGE_BYTES]>();
         match fit(page, offset) {
             ChecksumState::Bare => ffi::SQLITE_OK,
             // In the log and in memory it has none.
@@ -373,26 +374,35 @@ pub(crate) struct PageScan {
     pub(crate) next: Option<i64>,
 }
 
+/// Reads the page of a number, from 1, as it stands in the file, and compares it with its checksum;
+/// `None` beyond the end of the file. One in which the file ends does not fit, and ends with zeros.
+pub(crate) fn read_page(
+    db: &Connection,
+    number: i64,
+    page: &mut [u8; PAGE_BYTES],
+) -> Result<Option<ChecksumState>, Fault> {
+    let file = file_of(db)?;
+    let offset = (number - 1).saturating_mul(PAGE_BYTES as i64);
+    #[expect(unsafe_code, reason = "files are SQLite's")]
+    // SAFETY: the file is that of this connection, which is open and was opened by `open`.
+    let (code, size) = unsafe { (read_below(file, page, offset), size(file)) };
+    match code {
+        ffi::SQLITE_OK => Ok(Some(fit(page, offset))),
+        ffi::SQLITE_IOERR_SHORT_READ if size > Some(offset) => Ok(Some(ChecksumState::Differs)),
+        ffi::SQLITE_IOERR_SHORT_READ => Ok(None),
+        code => Err(failure(code)),
+    }
+}
+
 /// Looks at so many pages from a number on, which is at least 1. The connection is to be in a
 /// transaction.
 pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<PageScan, Fault> {
-    let file = file_of(db)?;
     let mut looked = PageScan { next: Some(from), ..PageScan::default() };
     let mut page = [0; PAGE_BYTES];
     for number in from..from.saturating_add(count) {
-        let offset = (number - 1).saturating_mul(PAGE_BYTES as i64);
         let mut reads = 0;
         let found = loop {
-            #[expect(unsafe_code, reason = "files are SQLite's")]
-            // SAFETY: the file is that of this connection, which is open and was opened by `open`.
-            let (code, size) = unsafe { (read_below(file, &mut page, offset), size(file)) };
-            let fit = match code {
-                ffi::SQLITE_OK => fit(&page, offset),
-                // It ends within the page, or before it.
-                ffi::SQLITE_IOERR_SHORT_READ if size > Some(offset) => ChecksumState::Differs,
-                ffi::SQLITE_IOERR_SHORT_READ => break None,
-                code => return Err(failure(code)),
-            };
+            let Some(fit) = read_page(db, number, &mut page)? else { break None };
             reads += 1;
             match fit {
                 ChecksumState::Differs if reads < READS_MAX => {

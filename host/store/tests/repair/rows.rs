@@ -1,7 +1,9 @@
 //! Rows that no journal tells of, in a store that is made anew.
 
 use rusqlite::types::Value;
+use taskrun_journal::machine;
 use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::StopReason;
 use taskrun_journal::store::{CreateOutcome, NewRun, Policies, PolicyText, Store, TaskKey};
 use taskrun_journal::time::Timestamp;
 use taskrun_store::Repair;
@@ -252,22 +254,56 @@ async fn a_key_on_a_damaged_page_answers_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_key_of_a_task_on_a_damaged_page_is_left_out() {
+/// The bytes of a store with runs of these names, each with the key of its task, of which some have
+/// ended before they began.
+async fn with_tasks(runs: &[(&str, bool)]) -> Vec<u8> {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(&dir);
-    let task = TaskKey { digest: "d".to_owned(), completed_since: None };
-    let new = NewRun { task: Some(task), ..new_run(spec("r")) };
-    assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
-    drop(store);
-    let whole = bytes_of(&dir);
-    for (dir, keys) in [(store_of(&whole), 1), (harmed(&whole, "runs", "acmeann"), 0)] {
-        let Repair { runs, lost, .. } = repair(&dir);
-        assert_eq!((runs, lost), (1, Vec::new()), "the task is done once more");
-        let count = "SELECT count(task) FROM runs";
-        let found = stranger(&dir).query_row(count, [], |row| row.get::<_, i64>(0));
-        assert_eq!(found.expect("counts"), keys);
+    for (id, is_over) in runs {
+        let task = TaskKey { digest: (*id).to_owned(), completed_since: None };
+        let new = NewRun { task: Some(task), ..new_run(spec(id)) };
+        let run = new.run.clone();
+        assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
+        if *is_over {
+            let canceled = machine::decide::cancel(&run, StopReason::CanceledByOwner, None);
+            append(&store, next(&run, 50, 2_000, canceled)).await;
+        }
     }
+    drop(store);
+    bytes_of(&dir)
+}
+
+fn keys_of_tasks(dir: &TempDir) -> i64 {
+    let count = "SELECT count(task) FROM runs";
+    let found = stranger(dir).query_row(count, [], |row| row.get::<_, i64>(0));
+    found.expect("counts")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_key_of_a_task_on_a_damaged_page_is_left_out_and_that_is_said() {
+    let whole = with_tasks(&[("r", false), ("over", true)]).await;
+    let dir = store_of(&whole);
+    assert_eq!((repair(&dir).lost, keys_of_tasks(&dir)), (Vec::new(), 2));
+    let dir = harmed(&whole, "runs", "acmeann");
+    let Repair { runs, lost, .. } = repair(&dir);
+    let said = "1 keys by which answers are used again are left out: they stand on damaged pages, and \
+                their tasks are done once more";
+    assert_eq!((runs, lost), (2, vec![said.to_owned()]), "nothing of a canceled run is used again");
+    assert_eq!(keys_of_tasks(&dir), 0);
+    assert_eq!(repair(&dir).lost, [] as [&str; 0], "what was lost is told once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_rows_with_keys_of_tasks_cannot_be_read_is_said() {
+    let whole = with_tasks(&[("r", false), ("over", true)]).await;
+    let mut bytes = whole.clone();
+    for page in pages_of(&whole, "runs", "leaf") {
+        bytes[(page - 1) * PAGE..page * PAGE].fill(0xff);
+    }
+    let dir = store_of(&bytes);
+    let Repair { runs, left_out, lost, .. } = repair(&dir);
+    assert_eq!((runs, left_out), (2, Vec::new()), "their journals are whole");
+    assert_eq!(lost, ["keys by which answers of 1 runs are used again cannot be read"]);
 }
 
 /// The rows of a table before a repair and after it, where each of those is one of these.

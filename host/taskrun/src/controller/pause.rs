@@ -264,9 +264,7 @@ fn refused(id: &RunId, why: PauseRefusal) -> ControllerError {
                  can be canceled"
             ),
         ),
-        PauseRefusal::NotDeferred => {
-            invalid("id", format!("run {id} is not deferred; `taskrun get` says what it waits for"))
-        }
+        PauseRefusal::NotDeferred => invalid("id", format!("run {id} is not deferred")),
         PauseRefusal::NotPaused => {
             invalid("messages", format!("run {id} is not paused; tell it by inject"))
         }

@@ -151,6 +151,30 @@ impl Client {
         self.controller.remove_all(removal).await
     }
 
+    /// Gives back to the file system what nothing uses of the store's file, piece by piece and at most
+    /// for so long, and says how many bytes of it are left. It takes longer the more there is.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn give_back_room(&self, longest: Duration) -> Result<u64, ControllerError> {
+        let parts = &self.controller.0.parts;
+        let (scope, before) = (Some(self.scope().clone()), taskrun_journal::time::Timestamp(0));
+        let piece = Removal { scope, before, limit: 0, dry_run: false };
+        let (end, mut unused) = (parts.machine.monotonic().saturating_add(longest), u64::MAX);
+        loop {
+            let began = parts.machine.monotonic();
+            let left = parts.store.remove(piece.clone()).await?.unused;
+            let is_less = left < unused;
+            unused = left;
+            let now = parts.machine.monotonic();
+            if unused == 0 || !is_less || now >= end {
+                return Ok(unused);
+            }
+            // Hosts, which are processes of their own, come to write in half of the time.
+            parts.machine.sleep(now.saturating_sub(began)).await;
+        }
+    }
+
     /// Events of the runs of a session after a place, in the order in which they became durable,
     /// at most `limit`; of runs outside the scope none. Place 0 is the beginning. There are no more
     /// if the page has none.
@@ -238,6 +262,7 @@ impl Controller {
             all.events += removed.events;
             all.bytes += removed.bytes;
             all.kept = removed.kept;
+            all.unused = removed.unused;
             if removal.dry_run || removed.runs < removal.limit as u64 {
                 return Ok(all);
             }

@@ -77,7 +77,7 @@ pub struct CallSummary {
     /// Id of the call.
     pub tool_call_id: String,
     /// Qualified name of the tool.
-    pub name: String,
+    pub tool_name: String,
     /// The stage of the call.
     pub status: CallStatus,
     /// The error in words, of at most [`SUMMARY_CHARS_MAX`] characters.
@@ -91,7 +91,7 @@ pub struct CallSummary {
     pub duration_ms: Option<u64>,
     /// The run that does its work, for an agent that is called.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
+    pub child_run_id: Option<RunId>,
     /// The number of the lasting consent by which it began, or was refused, and nobody was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consent: Option<u64>,
@@ -223,7 +223,9 @@ impl CallLog {
             }
             CallEvent::ChildRunLinked { run_id, .. } => {
                 if let Event::ChildRunLinked { tool_call_id, .. } = event {
-                    self.with(tool_call_id, |call| call.summary.run_id = Some(run_id.clone()));
+                    self.with(tool_call_id, |call| {
+                        call.summary.child_run_id = Some(run_id.clone());
+                    });
                 }
             }
             CallEvent::ToolAuthorization { tool_call_id, consent, .. } => {
@@ -250,12 +252,12 @@ impl CallLog {
     fn decide(&mut self, id: &str, name: &str, is_outside: bool) {
         let summary = CallSummary {
             tool_call_id: id.to_owned(),
-            name: name.to_owned(),
+            tool_name: name.to_owned(),
             status: CallStatus::Waiting,
             error: None,
             error_code: None,
             duration_ms: None,
-            run_id: None,
+            child_run_id: None,
             consent: None,
         };
         self.calls.push(LoggedCall { summary, has_begun: false, is_outside });

@@ -56,8 +56,8 @@ impl Client {
     /// [`ControllerError::Forbidden`], [`ControllerError::Invalid`] for name, attachment and sizes,
     /// for a parent run [`ControllerError::NotFound`], [`ControllerError::Forbidden`] if its agent
     /// may not delegate to this one, and [`ControllerError::Limit`] for the depth;
-    /// [`ControllerError::Invalid`] for what the request takes away, and for a budget in dollars
-    /// where a price is not known,
+    /// [`ControllerError::NotLoaded`] and [`ControllerError::Invalid`] for what the request takes
+    /// away, the latter also for a budget in dollars where a price is not known,
     /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
     /// reason;
     /// [`ControllerError::Invalid`] and [`ControllerError::Limit`] for its messages, as in
@@ -282,10 +282,8 @@ impl Controller {
         if let Some(known) = known {
             return Ok(known);
         }
-        let code = self.code_of(agent).await.map_err(|why| ControllerError::Invalid {
-            field: "agent_name",
-            reason: format!("agent {} does not load: {}", agent.name, why.for_guest()),
-        })?;
+        let not_loaded = |why| ControllerError::NotLoaded { agent: agent.name.clone(), why };
+        let code = self.code_of(agent).await.map_err(not_loaded)?;
         Ok(Arc::clone(code.tools.specs()))
     }
 

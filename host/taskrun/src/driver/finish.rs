@@ -1,7 +1,7 @@
 //! The ways out of the loop: skipped turns, and the last word of a run that met a limit.
 
 use taskrun_journal::event::Event;
-use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::machine::decide::{Outcome, ending};
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
 use taskrun_journal::status::StopReason;
@@ -126,13 +126,19 @@ impl<'a> LastWord<'a> {
             Err(outcome) => match self.recorder.asked() {
                 Some(failure) => Outcome::Failed(failure),
                 None => {
-                    let line = format!("the last step failed: {outcome:?}");
-                    pending.push(host_line(LogLevel::Warn, line));
+                    pending.push(host_line(LogLevel::Warn, self.last_step_failed(outcome)));
                     self.something_or_nothing(reason).await
                 }
             },
         };
         Ok(End::done(pending, outcome))
+    }
+
+    /// The line about a last step that came to no plan.
+    fn last_step_failed(&self, outcome: Outcome) -> String {
+        let ending = ending(self.recorder.run(), outcome);
+        let why = ending.error.unwrap_or_else(|| ending.stop_reason.to_string());
+        format!("the last step failed: {why}")
     }
 
     /// True unless the run continues another one and has done nothing yet itself, be it in a step

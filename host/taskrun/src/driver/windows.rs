@@ -28,7 +28,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Takes into account that a model had no room for a question with so many bytes of messages.
+    /// Takes into account that a model had no room for a question with so many bytes of messages, or
+    /// with more.
     pub(super) fn met(&mut self, model: &str, bytes: u64) {
         self.met.push((model.to_owned(), usize::try_from(bytes).unwrap_or(usize::MAX)));
     }

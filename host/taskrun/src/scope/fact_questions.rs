@@ -8,6 +8,7 @@ use taskrun_journal::fact::{
 };
 use taskrun_journal::runs::ANSWERS_BYTES_MAX;
 use taskrun_journal::text::cut;
+use taskrun_policy::Capability;
 
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
@@ -48,7 +49,7 @@ impl Question for FactByKey {
     }
 
     fn admit(&mut self, scope: &CallScope) -> Result<MemoryAccess, MemoryError> {
-        let access = scope.memory()?.clone();
+        let access = scope.memory(Capability::Memory)?.clone();
         check_key(&self.key)?;
         scope.has_memory_left()?;
         Ok(access)
@@ -90,7 +91,7 @@ impl Question for FactSearch {
     }
 
     fn admit(&mut self, scope: &CallScope) -> Result<MemoryAccess, MemoryError> {
-        let access = scope.memory()?.clone();
+        let access = scope.memory(Capability::Memory)?.clone();
         self.limit = self.limit.min(u32::try_from(SEARCH_MAX).unwrap_or(u32::MAX));
         let bounded = cut(&self.query, QUERY_BYTES_MAX).len();
         self.query.truncate(bounded);
@@ -123,9 +124,12 @@ impl Question for FactSearch {
 }
 
 impl CallScope {
-    /// Memory, if the call has one.
-    pub(super) fn memory(&self) -> Result<&MemoryAccess, MemoryError> {
-        self.parts.services.memory.as_ref().ok_or(MemoryError::Absent)
+    /// Memory, if the call has one, for the use of a capability.
+    pub(super) fn memory(&self, capability: Capability) -> Result<&MemoryAccess, MemoryError> {
+        self.parts.services.memory.as_ref().ok_or_else(|| {
+            self.note_absent(capability);
+            MemoryError::Absent
+        })
     }
 
     fn has_memory_left(&self) -> Result<(), MemoryError> {

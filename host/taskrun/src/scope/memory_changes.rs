@@ -3,6 +3,7 @@
 use taskrun_journal::event::Event;
 use taskrun_journal::fact::{FACT_CHANGES_MAX, FACTS_MAX, MemoryError, MemoryScope, check_key};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
+use taskrun_policy::Capability;
 
 use super::CallScope;
 use super::memory::MemoryAccess;
@@ -21,7 +22,7 @@ impl CallScope {
         scope: MemoryScope,
         change: FactChange,
     ) -> Result<bool, MemoryError> {
-        let access = self.memory()?;
+        let access = self.memory(Capability::MemoryWrite)?;
         let (key, bytes) = match &change {
             FactChange::Put(fact) => {
                 fact.check()?;

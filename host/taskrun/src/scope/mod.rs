@@ -17,6 +17,7 @@ mod denial;
 mod digest;
 mod fact_questions;
 mod formed;
+mod log_line;
 mod long_calls;
 mod media;
 pub mod memory;
@@ -24,6 +25,7 @@ mod memory_changes;
 pub mod model;
 mod model_questions;
 mod model_time;
+mod open_question;
 mod outside;
 mod parts;
 mod push_back;
@@ -35,11 +37,11 @@ mod results;
 mod rules;
 mod run_questions;
 pub mod runs;
-mod second_question;
 mod sent;
 mod services;
 mod shortage;
 mod state;
+mod stated_room;
 mod stop;
 mod stream;
 mod tape;
@@ -59,7 +61,7 @@ use taskrun_journal::message::{Labels, Message, Usage};
 use taskrun_journal::metrics::{Measure, Metrics};
 use taskrun_journal::reminders::ReminderChange;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::TOKENS_MAX;
+use taskrun_policy::{Capability, TOKENS_MAX};
 use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
@@ -68,6 +70,7 @@ pub(crate) use self::budget::BudgetSource;
 pub use self::conversation::StepConversation;
 pub use self::digest::DigestsSince;
 pub use self::fact_questions::{FactByKey, FactSearch};
+pub use self::log_line::{LOG_LINE_BYTES_MAX, log_line};
 pub use self::long_calls::LongCalls;
 pub use self::model::{ModelSettings, Models};
 pub use self::outside::{OutsideReply, OutsideRequest};
@@ -75,7 +78,6 @@ pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeL
 pub use self::push_back::PushBackRoom;
 pub(crate) use self::push_back::{HeldModels, PushBack};
 pub use self::question_digests::QuestionDigests;
-pub use self::record::LOG_LINE_BYTES_MAX;
 pub(crate) use self::record::{DurabilityWaiters, json_of};
 pub use self::replayed::NotedQuestion;
 pub(crate) use self::replayed::{QuestionNumber, ReplayEnd};
@@ -140,6 +142,8 @@ struct Open {
     /// before it.
     bound: Option<(AnswerBound, u64)>,
     shortages: Shortages,
+    /// The first capability that was asked for and that only calls of runs have.
+    absent: Option<Capability>,
     /// Questions asked so far.
     questions: u32,
     /// The number of equal requests for a run, by their digest.
@@ -265,6 +269,11 @@ impl CallScope {
         open.usage = Some(said.plus(usage));
     }
 
+    /// Notes that the call asked for something that only calls of runs have.
+    fn note_absent(&self, capability: Capability) {
+        self.open().absent.get_or_insert(capability);
+    }
+
     /// Adds tokens that the host knows of.
     fn spend(&self, usage: Usage) {
         let mut open = self.open();
@@ -305,6 +314,7 @@ impl CallScope {
             out_of_patience: open.out_of_patience,
             out_of_budget: open.out_of_budget,
             shortages: open.shortages,
+            absent: open.absent,
             divergence: open
                 .divergence
                 .take()
@@ -345,6 +355,8 @@ pub struct ScopeEnd {
     pub out_of_budget: bool,
     /// The limits of which too little was left for questions to models.
     pub shortages: Shortages,
+    /// The first capability that was asked for and that only calls of runs have, of a call of none.
+    pub absent: Option<Capability>,
     /// The thing that is on the tape, and the one that the call did instead.
     pub divergence: Option<(String, String)>,
 }

@@ -12,8 +12,8 @@ use taskrun_journal::money::Price;
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
 use super::model::{ChosenModel, ModelStream};
+use super::open_question::{Cause, OpenQuestion};
 use super::parts::AnswerBound;
-use super::second_question::Cause;
 use super::shortage::Shortage;
 use super::unfinished::{BilledStream, estimated_tokens};
 
@@ -79,23 +79,24 @@ impl Question for CompletionRequest {
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
         let _waits = scope.waits_for_model();
         let mut spent = Vec::new();
-        let first = scope.whole_answer(self.clone(), model.clone(), call, &mut spent).await;
-        let cause = match &first {
-            Ok(completion) => Cause::of_stop(&completion.stop),
-            Err(error) => Cause::of_error(error),
-        };
-        let second = |cause| scope.second_question(cause, &self, (&model, call));
-        let collected = match cause.and_then(second) {
-            None => first,
-            Some(second) => {
-                scope.open().answer = None;
-                let second = scope.whole_answer(second, model, call, &mut spent).await;
-                // Both were paid for.
-                second.map(|answer| Completion { usage: total(&spent), ..answer })
+        let mut question = OpenQuestion::new(self.clone(), model.clone(), call);
+        let mut answer = scope.whole_answer(self, model, call, &mut spent).await;
+        loop {
+            let cause = match &answer {
+                Ok(completion) => Cause::of_stop(&completion.stop),
+                Err(error) => Cause::of_error(error),
+            };
+            let again = cause.and_then(|cause| scope.put_again(&mut question, cause));
+            let Some(again) = again else { break };
+            scope.open().answer = None;
+            let model = question.model.clone();
+            answer = scope.whole_answer(again, model, call, &mut spent).await;
+        }
+        HostAnswer::Model(match answer {
+            // Of several answers each was paid for.
+            Ok(answer) => {
+                ModelAnswer::Whole(Box::new(Completion { usage: total(&spent), ..answer }))
             }
-        };
-        HostAnswer::Model(match collected {
-            Ok(completion) => ModelAnswer::Whole(Box::new(completion)),
             Err(error) if spent.is_empty() => ModelAnswer::Error(error),
             // Of an answer that broke the tokens are kept: they count against the budget.
             Err(error) => ModelAnswer::Broken(vec![spent], error),

@@ -7,14 +7,11 @@ use serde::Serialize;
 use taskrun_journal::event::{Event, StepPrefix};
 use taskrun_journal::message::{Labels, LogLevel};
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::text::cut;
 use tokio::sync::oneshot;
 
+use super::log_line::log_line;
 use super::tape::{Comparison, Tape};
 use super::{CallScope, Open};
-
-/// Most bytes of one log line; longer ones are cut. A line is for reading.
-pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 
 /// A part of a journal as people are shown it where a step differs from its record: as JSON, the
 /// form in which they meet it elsewhere.
@@ -82,9 +79,9 @@ impl CallScope {
         }
     }
 
-    /// Writes a line of the guest into the log, cut at [`LOG_LINE_BYTES_MAX`].
+    /// Writes a line of the guest into the log, as [`log_line`] has it.
     pub fn log(&self, level: LogLevel, source: &str, message: &str, fields: Labels) {
-        let message = cut(message, LOG_LINE_BYTES_MAX).to_owned();
+        let message = log_line(message.as_bytes(), 0).into_owned();
         self.record(Event::Log { level, source: source.to_owned(), message, fields });
     }
 

@@ -12,6 +12,7 @@ use taskrun_journal::runs::{
     ANSWERS_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EventPage, OutputPart, RunInfo,
     RunPage, RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
 };
+use taskrun_policy::Capability;
 
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
@@ -174,7 +175,10 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
     }
 
     fn admit(&mut self, scope: &CallScope) -> Result<RunsAccess, RunsError> {
-        let access = scope.parts.runs.as_ref().ok_or(RunsError::NotStarted)?;
+        let access = scope.parts.runs.as_ref().ok_or_else(|| {
+            scope.note_absent(Capability::Controller);
+            RunsError::NotStarted
+        })?;
         self.request.check()?;
         let mut open = scope.open();
         if open.controller_bytes >= ANSWERS_BYTES_MAX {

@@ -10,8 +10,8 @@ use taskrun_journal::event::{HostAnswer, ModelAnswer};
 
 use super::CallScope;
 use super::ask::{Question, QuestionKey};
-use super::model::{ChosenModel, ModelStream};
-use super::second_question::{Cause, is_said};
+use super::model::ModelStream;
+use super::open_question::{Cause, OpenQuestion, is_said};
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
 pub struct AnswerStream {
@@ -23,8 +23,8 @@ pub struct AnswerStream {
     /// The error that ended it, where that is not handed over yet.
     error: Option<ModelError>,
     ended: bool,
-    /// The question, as long as it may be asked once more: nothing was said in answer to it.
-    question: Option<Box<(CompletionRequest, ChosenModel)>>,
+    /// The question, as long as nothing was said in answer to it.
+    question: Option<Box<OpenQuestion>>,
 }
 
 enum Source {
@@ -47,14 +47,15 @@ impl CallScope {
         let mut question = None;
         let (source, error) = match recorded {
             None => {
-                question = Some(Box::new((request.clone(), model.clone())));
+                let open = OpenQuestion::new(request.clone(), model.clone(), key.call);
+                question = Some(Box::new(open));
                 let waits = self.waits_for_model();
                 let opened = self.open_formed(request, model, key.call);
                 let mut opened = self.unless_stopped(opened).await?;
-                let cause = opened.as_ref().err().and_then(Cause::of_error);
-                if let Some(again) =
-                    cause.and_then(|cause| self.ask_again(&mut question, cause, &key))
-                {
+                loop {
+                    let cause = opened.as_ref().err().and_then(Cause::of_error);
+                    let again = cause.and_then(|cause| self.ask_again(&mut question, cause));
+                    let Some(again) = again else { break };
                     opened = self.unless_stopped(again).await?;
                 }
                 drop(waits);
@@ -77,16 +78,15 @@ impl CallScope {
         Ok(AnswerStream { key, source, collected, batches, error, ended: false, question })
     }
 
-    /// Puts a question once more, and never again; `None` where that is not to be done.
+    /// Puts a question again; `None` where that is not to be done.
     fn ask_again<'a>(
         &'a self,
-        question: &mut Option<Box<(CompletionRequest, ChosenModel)>>,
+        question: &mut Option<Box<OpenQuestion>>,
         cause: Cause,
-        key: &QuestionKey,
     ) -> Option<impl Future<Output = Result<ModelStream, ModelError>> + Send + use<'a>> {
-        let (first, model) = *question.take()?;
-        let second = self.second_question(cause, &first, (&model, key.call))?;
-        Some(self.open_formed(second, model, key.call))
+        let open = question.as_deref_mut()?;
+        let again = self.put_again(open, cause)?;
+        Some(self.open_formed(again, open.model.clone(), open.call))
     }
 
     /// The answer of the tape to a question for a stream, and the error that ends it.
@@ -155,8 +155,8 @@ impl CallScope {
         }
     }
 
-    /// The next batch of a live answer. Where one ends of which nothing came, the question is asked
-    /// once more, and what comes of that follows.
+    /// The next batch of a live answer. Where one ends of which nothing came, the question is put
+    /// again, and what comes of that follows.
     async fn live_batch(&self, answer: &mut AnswerStream, max: usize) -> Vec<Chunk> {
         // Of an answer that comes in parts the first is waited for.
         let first = answer.batches.is_empty();
@@ -169,13 +169,13 @@ impl CallScope {
             if batch.iter().any(is_said) {
                 answer.question = None;
             }
-            let cause = match (batch.last(), &error) {
+            let mut cause = match (batch.last(), &error) {
                 (Some(Chunk::Stop { reason, .. }), _) => Cause::of_stop(reason),
                 (_, Some(error)) => Cause::of_error(error),
                 (_, None) => None,
             };
-            if let Some(again) =
-                cause.and_then(|cause| self.ask_again(&mut answer.question, cause, &answer.key))
+            while let Some(again) =
+                cause.and_then(|cause| self.ask_again(&mut answer.question, cause))
             {
                 batch.retain(|chunk| !matches!(chunk, Chunk::Stop { .. }));
                 let waits = self.waits_for_model();
@@ -188,6 +188,7 @@ impl CallScope {
                     Err(stopped) => Some(stopped.into()),
                 };
                 drop(waits);
+                cause = error.as_ref().and_then(Cause::of_error);
             }
             if !batch.is_empty() || error.is_some() {
                 answer.error = error;

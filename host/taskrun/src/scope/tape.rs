@@ -14,6 +14,7 @@ use taskrun_policy::Denial;
 
 use self::series::{Found, Series, Taped};
 use super::digest::DigestsSince;
+use super::log_line::is_cut_without_mark;
 use super::record::json_of;
 
 /// The source of lines that the host itself writes into the log of a run.
@@ -319,7 +320,17 @@ impl Tape {
 
 /// True if an event is the one on record.
 fn is_same(recorded: &Event, event: &Event) -> bool {
-    recorded == event || is_same_refusal(recorded, event)
+    recorded == event || is_same_refusal(recorded, event) || is_same_line(recorded, event)
+}
+
+/// True for two lines of a log of which the one on record was cut by an earlier program, which did
+/// not say so.
+fn is_same_line(recorded: &Event, event: &Event) -> bool {
+    let Event::Log { level, source, message, fields } = recorded else { return false };
+    let Event::Log { level: now, source: by, message: line, fields: with } = event else {
+        return false;
+    };
+    (level, source, fields) == (now, by, with) && is_cut_without_mark(message, line)
 }
 
 /// True for two refusals of the same thing. The place of a rule moves with the lines above it, and the

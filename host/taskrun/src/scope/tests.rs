@@ -2,14 +2,17 @@
 
 mod controller;
 mod fixtures;
+mod log_lines;
+mod open_question;
 mod outside;
 mod question_digests;
 mod refusals;
 mod replay;
-mod second_question;
 mod tape;
 mod texts;
 
+use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::memory::FactChange;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::CallRules;
@@ -91,4 +94,22 @@ async fn a_wait_ends_when_somebody_asks_and_one_after_that_does_not() {
     let (slept, ()) = tokio::join!(scope.sleep(Duration::MAX), ask);
     assert!(!slept);
     assert!(scope.sleep(Duration::ZERO).await);
+}
+
+#[tokio::test]
+async fn a_call_of_no_run_tells_the_first_thing_that_it_lacked_and_asked_for() {
+    assert_eq!(scope(1, 1).finish().absent, None, "it asked for nothing");
+    let reads = scope(1, 1);
+    let question = FactByKey { key: "k".to_owned(), scopes: vec![MemoryScope::Session] };
+    reads.ask(question).await.expect_err("there is no memory");
+    let change = FactChange::Delete("k".to_owned());
+    reads.change_memory(MemoryScope::Session, change.clone()).await.expect_err("nor to write");
+    assert_eq!(reads.finish().absent, Some(Capability::Memory));
+    let writes = scope(1, 1);
+    writes.change_memory(MemoryScope::Session, change).await.expect_err("there is no memory");
+    assert_eq!(writes.finish().absent, Some(Capability::MemoryWrite));
+    let starts = scope(1, 1);
+    let question = RunsQuestion::subscribe("r".to_owned(), 0, 1, Some(0));
+    starts.ask(question).await.expect_err("there is no controller");
+    assert_eq!(starts.finish().absent, Some(Capability::Controller));
 }

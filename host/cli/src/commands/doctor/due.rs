@@ -15,8 +15,8 @@ use crate::follow::{Attendance, Lack};
 use crate::output::escape::escaped_line;
 use crate::output::human;
 
-/// The runs that no host goes on with, counted by the reasons. Those whose own agent is gone are
-/// told of elsewhere.
+/// The runs that no host goes on with, counted by the reasons. Of those whose own agent is gone,
+/// and of agents that do not load, other checks tell.
 #[derive(Default)]
 struct Alone {
     /// Those that could go on at once.
@@ -36,6 +36,7 @@ impl Alone {
         let own = &run.spec.agent_name;
         match lack {
             Lack::Agent(agent) if agent == *own => {}
+            Lack::Load(_) => {}
             Lack::Agent(agent) => *self.beneath.entry(agent).or_default() += 1,
             Lack::Heartbeat => *self.heartless.entry(own.clone()).or_default() += 1,
             Lack::Host(None) => self.waiting += 1,

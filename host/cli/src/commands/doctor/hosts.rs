@@ -1,5 +1,6 @@
 //! The hosts of the data directory, and what these are doing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -88,19 +89,22 @@ fn in_force(
         (None, None) => None,
     };
     let views = views(dir, present, own);
-    let lines: Vec<String> = views.iter().map(|host| host.text(context.now())).collect();
-    let is_behind = views.iter().any(HostView::is_behind);
-    let is_silent = views.iter().any(HostView::is_silent);
-    let health = if is_behind || is_silent { Health::Note } else { Health::Good };
-    Check::new("hosts", health, lines.join("\n")).hint(match is_silent && !is_behind {
-        true => {
-            "a host that does not report stands still, or cannot write to the store, as on a full \
-             disk; it goes on when it can"
-        }
-        false => {
-            "a text with a mistake changes nothing: correct it, and see `taskrun policy check`"
-        }
-    })
+    let mut lines: Vec<String> = views.iter().map(|host| host.text(context.now())).collect();
+    // Hosts of one policy leave the same agents out.
+    let left_out: BTreeSet<String> = views.iter().flat_map(HostView::left_out_lines).collect();
+    let hint = if views.iter().any(HostView::is_behind) {
+        "a text with a mistake changes nothing: correct it, and see `taskrun policy check`"
+    } else if views.iter().any(HostView::is_silent) {
+        "a host that does not report stands still, or cannot write to the store, as on a full \
+         disk; it goes on when it can"
+    } else if !left_out.is_empty() {
+        "correct what `taskrun agent check` shows: until then no new run of such an agent begins, \
+         and entries wait for its heartbeat in vain"
+    } else {
+        return Check::new("hosts", Health::Good, lines.join("\n"));
+    };
+    lines.extend(left_out);
+    Check::new("hosts", Health::Note, lines.join("\n")).hint(hint)
 }
 
 /// The agents that hosts are loading, or could not load; of hosts that are gone as far as open runs

@@ -7,7 +7,7 @@ use taskrun_journal::list::PAGE_MAX;
 use taskrun_journal::store::{DispatchQuery, ReportQuery, StoreError};
 use taskrun_runtime::Storage;
 
-use super::super::gone_subscribers;
+use super::super::gone_subscribers::GoneSubscribers;
 use super::{Check, Health};
 use crate::context::Context;
 use crate::output::human;
@@ -18,29 +18,28 @@ pub(super) async fn check(context: &Context, storage: &Storage) -> Result<Vec<Ch
     Ok(dead.into_iter().chain(gone(context, storage).await?).collect())
 }
 
-/// Gives the events at some stages that the caller sees to `take`, page by page.
-async fn dispatches(
+/// The page of the events at some stages that the caller sees which begins behind this one.
+async fn page(
     context: &Context,
     storage: &Storage,
-    states: Vec<DispatchState>,
-    mut take: impl FnMut(Vec<Dispatch>) + Send,
-) -> Result<(), StoreError> {
+    states: &[DispatchState],
+    last: Option<&Dispatch>,
+) -> Result<Vec<Dispatch>, StoreError> {
+    let states = states.to_vec();
     let told = DispatchQuery::Scope { scope: context.principal().scope, states };
-    let mut after = 0;
-    loop {
-        let page = storage.dispatches.dispatches(&told, after, PAGE_MAX).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = last.number;
-        take(page);
-    }
+    storage.dispatches.dispatches(&told, last.map_or(0, |last| last.number), PAGE_MAX).await
 }
 
 /// The subscribers that are to be told of runs, and that neither the policy nor a living host has.
 async fn gone(context: &Context, storage: &Storage) -> Result<Option<Check>, StoreError> {
-    let states = vec![DispatchState::Pending, DispatchState::Taken];
-    let mut open = Vec::new();
-    dispatches(context, storage, states, |page| open.extend(page)).await?;
-    let lines = gone_subscribers::lines(context, storage, &open).await?;
+    let Some(mut gone) = GoneSubscribers::look(context, storage).await? else { return Ok(None) };
+    let states = [DispatchState::Pending, DispatchState::Taken];
+    let mut told = page(context, storage, &states, None).await?;
+    while !told.is_empty() {
+        gone.add(storage, &told).await;
+        told = page(context, storage, &states, told.last()).await?;
+    }
+    let lines = gone.lines(context);
     Ok((!lines.is_empty()).then(|| Check::new("subscribers", Health::Note, lines.join("\n"))))
 }
 
@@ -53,8 +52,12 @@ async fn dead_letters(context: &Context, storage: &Storage) -> Result<Option<Che
         let Some(last) = page.last() else { break };
         (count, after) = (count + page.len() as u64, last.place);
     }
-    let dead = vec![DispatchState::Dead];
-    dispatches(context, storage, dead, |page| count += page.len() as u64).await?;
+    let states = [DispatchState::Dead];
+    let mut told = page(context, storage, &states, None).await?;
+    while !told.is_empty() {
+        count += told.len() as u64;
+        told = page(context, storage, &states, told.last()).await?;
+    }
     Ok((count > 0).then(|| {
         let letters = human::count(count, "dead letter");
         let detail = format!("{letters}, of which nobody is told any more");

@@ -40,7 +40,7 @@ pub(super) async fn tell(
         layer.reason.push_str(&format!("; what {by} said for the run {}", does(approved)));
         return Ok(());
     }
-    let Some(agent) = policy.agents.get(&explanation.agent) else { return Ok(()) };
+    let Some(agent) = policy.agents.get(&explanation.agent_name) else { return Ok(()) };
     let Ok(loader) = context.looking_loader(policy.clone()) else { return Ok(()) };
     if run.is_some_and(|run| loader.pin(agent).as_deref() != Some(run.pin())) {
         return Ok(());

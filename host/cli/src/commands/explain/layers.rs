@@ -262,10 +262,11 @@ pub(super) fn of_members(
     }
 }
 
-/// The refusal of a file of the host.
+/// The refusal of a file of the host, or of the place of an agent's folder.
 pub(super) fn of_own_file() -> LayerView {
     let reason = "its own files (the policy, what that names, the data directory) are kept from \
-                  guests whatever rules allow";
+                  guests whatever rules allow, and so is each place at which the folder of an agent \
+                  is missing";
     LayerView::new("host", "the host".to_owned(), LayerVerdict::Denied, reason.to_owned())
 }
 

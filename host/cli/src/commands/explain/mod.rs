@@ -33,11 +33,11 @@ use crate::resolve::resolve;
 /// The decision about one use, layer by layer.
 #[derive(Serialize)]
 struct Explanation {
-    agent: String,
+    agent_name: String,
     capability: String,
     subject: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    run: Option<RunId>,
+    run_id: Option<RunId>,
     /// The policy's word for a run that does not have the form that is explained yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     upgrade: Option<&'static str>,
@@ -198,16 +198,16 @@ fn layers_of_use(
     of_rules(&agent.name, unmentioned, &rules.explain(&used), run)
 }
 
-/// The refusal of a path that leads to one of the host's own files.
+/// The refusal of a path that leads to one of the host's own files, or where nothing may be made.
 fn own_file(
     context: &Context,
     policies: &[&Policy],
     agent: &AgentPolicy,
     asked: &OwnedUse,
 ) -> Outcome<Option<LayerView>> {
-    let Use::Path(_, path) = asked.used() else { return Ok(None) };
+    let Use::Path(capability, path) = asked.used() else { return Ok(None) };
     let programs = compile_worker().map(|worker| worker.program);
-    let place = (agent.workspace.as_path(), path);
+    let place = (agent.workspace.as_path(), capability, path);
     let is_own = is_own_file(policies, &context.data_dir()?, programs, place);
     Ok(is_own.then(of_own_file))
 }
@@ -238,7 +238,7 @@ impl Explanation {
     fn new(
         agent: &str,
         question: &PolicyQuestion,
-        run: Option<RunId>,
+        run_id: Option<RunId>,
         mut layers: Vec<LayerView>,
     ) -> Self {
         let (capability, subject) = question.subject();
@@ -250,14 +250,14 @@ impl Explanation {
             layer.decides = true;
             verdict = layer.verdict;
         }
-        let agent = agent.to_owned();
-        Self { agent, capability, subject, run, upgrade: None, verdict, layers }
+        let agent_name = agent.to_owned();
+        Self { agent_name, capability, subject, run_id, upgrade: None, verdict, layers }
     }
 
     /// The use in words.
     fn asked(&self) -> String {
-        let Self { agent, capability, subject, .. } = self;
-        format!("{capability} {} by agent {agent}", escaped_line(subject))
+        let Self { agent_name, capability, subject, .. } = self;
+        format!("{capability} {} by agent {agent_name}", escaped_line(subject))
     }
 
     fn text(&self) -> String {
@@ -269,7 +269,7 @@ impl Explanation {
         };
         let adopted = self.upgrade.map_or("", |_| ", which is adopted when it goes on");
         let in_run = |run: &RunId| format!(" in run {run}{adopted}");
-        let run = self.run.as_ref().map_or_else(String::new, in_run);
+        let run = self.run_id.as_ref().map_or_else(String::new, in_run);
         let word = with(style(self.verdict).0, self.verdict.as_str());
         let mut lines = vec![format!("{word}: {}{run}", self.asked())];
         for layer in &self.layers {
@@ -298,7 +298,7 @@ impl Explanation {
         let message = format!("denied: {}", self.asked());
         let mut failure = Failure::new(Exit::Denied, "denied", message);
         failure.causes.push(format!("{}: {}", layer.of, layer.reason));
-        if let Some(run) = &self.run {
+        if let Some(run) = &self.run_id {
             failure = failure.about(run);
         }
         if !layer.change.is_empty() {

@@ -34,7 +34,7 @@ pub(super) async fn tell_stranded(
     let attendance = Attendance::look(context, storage).await?;
     for run in &waiting {
         let lack = attendance.lack(run, now).filter(|lack| match lack {
-            Lack::Heartbeat => true,
+            Lack::Heartbeat | Lack::Load(_) => true,
             Lack::Agent(_) => due_later(run, now).is_some(),
             Lack::Host(_) => false,
         });

@@ -8,7 +8,7 @@ use taskrun_policy::Policy;
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
-use crate::files::{CancelFlag, ProtectedPaths, RelativePath, Workspace};
+use crate::files::{CancelFlag, ProtectedPaths, RelativePath, Workspace, WorkspaceHold};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -30,6 +30,14 @@ impl Fixture {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Takes up a policy, whose agents have their folders for as long as the hold is there.
+    fn policy(&self, text: &str) -> WorkspaceHold {
+        let policy = Policy::parse(text, &self.path("taskrun.toml")).expect("a policy");
+        self.workspace.protected.add_policy(&policy);
+        let folders = policy.agents.values().map(|agent| agent.workspace.as_path());
+        self.workspace.protected.hold_workspaces(folders)
     }
 
     fn place(&self, path: &str) -> Result<Place, Fault> {
@@ -121,8 +129,7 @@ fn no_folder_in_which_an_agent_works_is_moved_replaced_or_removed() {
     let f = Fixture::new(&[]);
     let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"above/sub\"\n\
                 [agent.c]\ncomponent = \"c.wasm\"\nworkspace = \"link\"\n";
-    let policy = Policy::parse(text, &f.path("taskrun.toml")).expect("a policy");
-    f.workspace.protected.add_policy(&policy);
+    let _held = f.policy(text);
     for folder in ["above/sub", "real", "other"] {
         fs::create_dir_all(f.path(folder)).expect("made");
     }
@@ -142,12 +149,86 @@ fn no_folder_in_which_an_agent_works_is_moved_replaced_or_removed() {
 }
 
 #[test]
+fn nothing_that_a_link_on_the_way_leads_through_is_moved_replaced_or_removed() {
+    let f = Fixture::new(&["c/x.wasm"]);
+    let outside = tempfile::tempdir().expect("a folder");
+    fs::write(outside.path().join("x.wasm"), "code").expect("written");
+    let _held = f.policy("[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"current/b\"\n");
+    for folder in ["releases", "store/v1/b", "d", "other"] {
+        fs::create_dir_all(f.path(folder)).expect("made");
+    }
+    let links: [(&str, PathBuf); 4] = [
+        ("current", "releases/latest".into()),
+        ("releases/latest", "../store/v1".into()),
+        ("c", "d/l2".into()),
+        ("d/l2", outside.path().to_owned()),
+    ];
+    for (link, target) in &links {
+        std::os::unix::fs::symlink(target, f.path(link)).expect("linked");
+    }
+    for way in ["releases", "store", "store/v1", "store/v1/b", "d"] {
+        assert_own(f.rename(way, "other/taken"));
+        assert_own(f.rename("other", way));
+        assert!(f.path(way).exists(), "{way}");
+    }
+    for (link, target) in &links {
+        assert_own(f.rename("other", link));
+        assert_own(f.remove_kind(link, false));
+        assert_eq!(fs::read_link(f.path(link)).expect("a link"), *target);
+    }
+    // Nor does another one come there that people have taken away.
+    fs::rename(f.path("releases"), f.path("away")).expect("moved");
+    assert_own(f.rename("other", "releases"));
+    f.rename("away", "other/away").expect("it is on the way to nothing");
+}
+
+#[test]
+fn the_folder_of_an_agent_that_is_in_no_policy_any_more_may_be_made_and_moved() {
+    let f = Fixture::new(&[]);
+    let without = "[agent.a]\ncomponent = \"a.wasm\"\n";
+    let with = format!("{without}[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"out/b\"\n");
+    fs::create_dir(f.path("out")).expect("made");
+    let create = || create_folder(f.place("out/b")?, &f.workspace.guard(), &f.writes);
+    let before = f.policy(&with);
+    // They are read, and do not come into force.
+    for tried in [without, &with] {
+        drop(f.policy(tried));
+        assert_own(create());
+        assert_own(f.rename("out", "taken"));
+    }
+    let _now = f.policy(without);
+    assert_own(create());
+    // A run goes on under the policy before.
+    fs::create_dir(f.path("out/b")).expect("made");
+    let loaded = Workspace::open(&f.path("out/b"), f.workspace.protected.clone());
+    let loaded = loaded.expect("opened").anew();
+    drop(before);
+    assert_own(f.rename("out", "taken"));
+    drop(loaded);
+    fs::remove_dir(f.path("out/b")).expect("removed");
+    create().expect("nobody works there");
+    f.rename("out", "taken").expect("nobody works there");
+}
+
+#[test]
+fn an_own_file_is_not_made_in_a_folder_that_is_made_while_the_operation_is_under_way() {
+    let f = Fixture::new(&["none/absent"]);
+    let guard = f.workspace.guard();
+    create_folder(f.place("none").expect("found"), &guard, &f.writes).expect("it is no own file");
+    let place = || Place::find(&f.root, "none/absent", false, &guard);
+    assert_own(place().and_then(|place| create_folder(place, &guard, &f.writes)));
+    let creates = AccessFlags { write: true, create: true, ..AccessFlags::default() };
+    let opened = place().and_then(|place| open(place, creates, &guard, Some(&f.writes)));
+    assert_own(opened.map(drop));
+    assert!(!f.path("none/absent").exists());
+}
+
+#[test]
 fn nothing_is_made_where_the_folder_of_an_agent_is_missing() {
     let f = Fixture::new(&[]);
     let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"here/deep/sub\"\n\
                 [agent.c]\ncomponent = \"c.wasm\"\nworkspace = \"link\"\n";
-    let policy = Policy::parse(text, &f.path("taskrun.toml")).expect("a policy");
-    f.workspace.protected.add_policy(&policy);
+    let _held = f.policy(text);
     fs::create_dir(f.path("here")).expect("made");
     std::os::unix::fs::symlink("here/real", f.path("link")).expect("linked");
     f.open("file").expect("made");

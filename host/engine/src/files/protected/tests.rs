@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use super::super::{CancelFlag, ListOptions, RelativePath, Workspace};
+use cap_std::ambient_authority;
+use taskrun_policy::Capability;
+
+use super::super::{CancelFlag, ListOptions, RelativePath, Workspace, is_own_file};
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
 use crate::files::disk::Writes;
@@ -95,7 +98,7 @@ fn folders_in_which_agents_work_are_not_removed_and_those_that_they_are_in_are_n
     let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"above/sub\"\n";
     let policy = Policy::parse(text, &dir.path().join("taskrun.toml")).expect("a policy");
     let protected = ProtectedPaths::default();
-    protected.add_policy(&policy);
+    let _held = protected.hold_workspaces([policy.agents["b"].workspace.as_path()]);
     let workspace = Workspace::open(dir.path(), protected).expect("opened");
     let (writes, there) = (Writes::of(&workspace), CancelFlag::default());
     for folder in ["above/sub", "other"] {
@@ -105,6 +108,50 @@ fn folders_in_which_agents_work_are_not_removed_and_those_that_they_are_in_are_n
     fs::remove_dir(dir.path().join("above/sub")).expect("people may");
     assert_refused(workspace.remove(path("above"), &writes, &there));
     workspace.remove(path("other"), &writes, &there).expect("nobody works there");
+}
+
+#[test]
+fn a_path_where_the_folder_of_an_agent_is_missing_is_the_hosts_own_for_writing_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let text = "[agent.b]\ncomponent = \"b.wasm\"\nworkspace = \"here/deep/sub\"\n";
+    let policy = Policy::parse(text, &dir.path().join("taskrun.toml")).expect("a policy");
+    fs::create_dir(dir.path().join("here")).expect("made");
+    let is_own = |capability, path| is_own_file([], &[&policy], (dir.path(), capability, path));
+    let (read, write) = (Capability::WorkspaceRead, Capability::WorkspaceWrite);
+    let needed = ["here/deep", "here/deep/sub", "here/Deep", "here/deep/other/new"];
+    for path in needed {
+        assert_eq!((is_own(read, path), is_own(write, path)), (false, true), "{path}");
+    }
+    for path in ["here", "here/other", "other/deep"] {
+        assert!(!is_own(write, path), "{path}");
+    }
+    fs::create_dir_all(dir.path().join("here/deep/sub")).expect("made");
+    for path in needed {
+        assert!(!is_own(write, path), "{path}: people have made it");
+    }
+    assert!(is_own(read, "b.wasm") && is_own(write, "b.wasm"));
+    let text = "[agent.c]\ncomponent = \"none/c.wasm\"\n";
+    let policy = Policy::parse(text, &dir.path().join("taskrun.toml")).expect("a policy");
+    let is_own = |path| is_own_file([], &[&policy], (dir.path(), write, path));
+    assert!(is_own("none/c.wasm") && !is_own("none") && !is_own("none/d.wasm"));
+}
+
+#[test]
+fn links_that_lead_to_themselves_are_followed_as_far_as_the_system_follows_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let root = dir.path();
+    fs::create_dir(root.join("b")).expect("made");
+    for (target, link) in [("loop", "loop"), ("b/../grows/x", "grows")] {
+        std::os::unix::fs::symlink(target, root.join(link)).expect("linked");
+    }
+    let protected = ProtectedPaths::default();
+    let _held = protected.hold_workspaces([&*root.join("loop/x"), &*root.join("grows")]);
+    let (ways, open) = (protected.ways(), Dir::open_ambient_dir(root, ambient_authority()));
+    let open = open.expect("opened");
+    for name in ["loop", "grows", "b"] {
+        assert_refused(ways.check_name(&open, name));
+    }
+    ways.check_name(&open, "other").expect("it is on no way");
 }
 
 #[test]

@@ -1,22 +1,21 @@
 //! Runs, made again from their journals.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use taskrun_journal::checkpoint::Settled;
-use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
 use taskrun_journal::run::{Run, RunState};
+use taskrun_journal::status::Status;
 use taskrun_journal::store::{Admission, NewRun};
-use taskrun_journal::time::Timestamp;
 
+use super::events::{self, CopiedEvents, StoredEvent};
 use super::pages::TablePages;
 use super::source::Source;
 use crate::sqlite::create::NewRow;
 use crate::sqlite::fault::Fault;
 use crate::sqlite::queue::Queue;
-use crate::sqlite::row::{event_sum, record_sum, recorded};
-use crate::sqlite::schema::{int, unbits};
+use crate::sqlite::row::{record_sum, recorded};
 use crate::sqlite::{settled, waits};
 
 /// The journals of the new store.
@@ -31,70 +30,24 @@ pub(super) struct Journals {
     pub(super) lost: Vec<String>,
 }
 
-/// An event as it stands in the store.
-pub(super) struct StoredEvent {
-    pos: i64,
-    run: i64,
-    /// Position, id and time.
-    numbers: [i64; 3],
-    sum: i64,
-    body: String,
-}
-
-impl StoredEvent {
-    pub(super) const COLUMNS: &str = "pos, run, seq, id, at, sum, body";
-
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let numbers = [row.get(2)?, row.get(3)?, row.get(4)?];
-        Ok(Self {
-            pos: row.get(0)?,
-            run: row.get(1)?,
-            numbers,
-            sum: row.get(5)?,
-            body: row.get(6)?,
-        })
-    }
-
-    /// The id of the run that this event begins, if it is one that begins a run.
-    fn begins(&self) -> Option<String> {
-        let [seq, id, at] = self.numbers;
-        let event = serde_json::from_str(&self.body).ok()?;
-        let first =
-            EventRecord { seq: unbits(seq), id: unbits(id), at: Timestamp(unbits(at)), event };
-        let run = machine::begin(&first).ok()?;
-        let id = run.id().as_str();
-        (event_sum(id, self.numbers, &self.body) == self.sum).then(|| id.to_owned())
-    }
-
-    /// The number of the lasting consent by which this event let a tool call begin.
-    fn consent(&self) -> Option<i64> {
-        if !self.body.contains("\"consent\":") {
-            return None;
-        }
-        let event = serde_json::from_str(&self.body).ok()?;
-        if let Event::ToolAuthorization { consent, .. } = event { consent.map(int) } else { None }
-    }
-
-    fn keep(&self, db: &Connection) -> Result<(), Fault> {
-        let [seq, id, at] = self.numbers;
-        db.prepare_cached("INSERT OR IGNORE INTO events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
-            .execute(params![self.pos, self.run, seq, id, at, self.sum, self.body])?;
-        Ok(())
-    }
-}
-
 /// Copies all events that are what was written, and makes the runs whose journals are whole.
 pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> {
-    let (unreadable, consent) = events(source, db)?;
+    let CopiedEvents { unreadable, is_counted, consent } = events::copy(source, db)?;
+    let any_unreadable = unreadable > 0 || !is_counted;
     let mut journals = Journals { kept: 0, left_out: Vec::new(), unreadable, lost: Vec::new() };
-    let mut sql = db.prepare("SELECT no, id FROM temp.begun ORDER BY no")?;
-    let begun = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut sql = db.prepare("SELECT no, id, is_known FROM temp.begun ORDER BY no")?;
+    let begun = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let (mut kept, mut settled) = (Vec::new(), Vec::new());
-    for one in begun.collect::<rusqlite::Result<Vec<(i64, String)>>>()? {
-        let (no, id) = one;
-        match whole(source, db, (no, &id), unreadable > 0)? {
+    let mut lost_keys = LostKeys::default();
+    for one in begun.collect::<rusqlite::Result<Vec<(i64, String, bool)>>>()? {
+        let (no, id, is_known) = one;
+        let told = match is_known || is_listed(source, no, &id)? {
+            true => whole(source, db, (no, &id), any_unreadable)?,
+            false => Err("it may have been removed, and nothing tells if it was".to_owned()),
+        };
+        match told {
             Ok(run) => {
-                keep(source, db, no, &run)?;
+                keep(source, db, no, &run, &mut lost_keys)?;
                 kept.push((no, run.state.hold));
                 settled.push((run.spec.root_run_id.clone(), left_behind(db, no, &id)?));
             }
@@ -104,7 +57,7 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
             }
         }
     }
-    journals.left_out.extend(nameless(source, db)?);
+    journals.left_out.extend(nameless(source, db, any_unreadable)?);
     journals.kept = kept.len() as u64;
     // Now that all are there: whether a wait is over, and whose turn it is, depends on the others.
     let queue = Queue::new(db);
@@ -114,8 +67,42 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
     for (root, settled) in settled {
         settled::settle(db, &root, &settled)?;
     }
+    journals.lost.extend(lost_keys.lines(source));
     journals.lost.extend(numbers(source, db, consent)?);
+    if !is_counted && unreadable == 0 {
+        let line = "some events may be missing: the index of their table is damaged as well";
+        journals.lost.push(line.to_owned());
+    }
     Ok(journals)
+}
+
+/// The keys by which answers are used again for the same task, as far as they are not kept and their
+/// runs have an answer or may have one.
+#[derive(Default)]
+struct LostKeys {
+    /// Those that stand on damaged pages.
+    left_out: u64,
+    /// Runs whose rows cannot be read, whether they had a key or not.
+    unreadable: u64,
+}
+
+impl LostKeys {
+    fn lines(&self, source: &Source) -> Vec<String> {
+        let Self { left_out, unreadable } = *self;
+        if !source.has("runs", "task") {
+            return vec!["no keys by which answers are used again can be read".to_owned()];
+        }
+        let left_out = (left_out > 0).then(|| {
+            format!(
+                "{left_out} keys by which answers are used again are left out: they stand on \
+                 damaged pages, and their tasks are done once more"
+            )
+        });
+        let unreadable = (unreadable > 0).then(|| {
+            format!("keys by which answers of {unreadable} runs are used again cannot be read")
+        });
+        left_out.into_iter().chain(unreadable).collect()
+    }
 }
 
 /// The runs that a journal leaves behind.
@@ -129,35 +116,6 @@ fn left_behind(db: &Connection, no: i64, id: &str) -> Result<Vec<RunId>, Fault> 
     Ok(runs)
 }
 
-/// Returns the number of events that were not copied, and the largest number of a consent in those
-/// that were.
-fn events(source: &Source, db: &Connection) -> Result<(u64, i64), Fault> {
-    db.execute_batch("CREATE TEMP TABLE begun (no INTEGER PRIMARY KEY, id TEXT NOT NULL)")?;
-    let table = ("events", "pos", StoredEvent::COLUMNS);
-    let (mut differs, mut consent) = (0, 0);
-    source.rows(table, StoredEvent::read, |found| {
-        let Some(id) = found.begins().filter(|_| found.numbers[0] == 1) else { return Ok(()) };
-        db.prepare_cached("INSERT OR IGNORE INTO temp.begun VALUES (?1, ?2)")?
-            .execute(params![found.run, id])?;
-        Ok(())
-    })?;
-    let unreadable = source.rows(table, StoredEvent::read, |found| {
-        let mut sql = db.prepare_cached("SELECT id FROM temp.begun WHERE no = ?1")?;
-        let id: Option<String> = sql.query_row([found.run], |row| row.get(0)).optional()?;
-        match id.filter(|id| event_sum(id, found.numbers, &found.body) == found.sum) {
-            Some(_) => {
-                consent = found.consent().map_or(consent, |number| number.max(consent));
-                found.keep(db)
-            }
-            None => {
-                differs += 1;
-                Ok(())
-            }
-        }
-    })?;
-    Ok((unreadable + differs, consent))
-}
-
 /// The run that a journal tells, or why something of it is missing.
 fn whole(
     source: &Source,
@@ -165,7 +123,7 @@ fn whole(
     (no, id): (i64, &str),
     any_unreadable: bool,
 ) -> Result<Result<Run, String>, Fault> {
-    let run = match folded(db, no, id)? {
+    let run = match folded(db, (no, id), any_unreadable)? {
         Ok(run) => run,
         Err(reason) => return Ok(Err(reason)),
     };
@@ -176,7 +134,8 @@ fn whole(
     let head = run.state.head;
     Ok(match record {
         Some(record) if record.head > head => {
-            Err(format!("of {} events those after {head} are missing", record.head))
+            let absence = absence(any_unreadable);
+            Err(format!("of {} events those after {head} are {absence}", record.head))
         }
         Some(_) => Ok(run),
         // Without a record nothing tells whether there were more events.
@@ -187,8 +146,24 @@ fn whole(
     })
 }
 
+/// True if a run is among those of the damaged store, as far as that can be read.
+fn is_listed(source: &Source, no: i64, id: &str) -> Result<bool, Fault> {
+    let sql = "SELECT id FROM runs NOT INDEXED WHERE no = ?1";
+    let listed = source.one(sql, no, |row| row.get::<_, String>(0))?;
+    Ok(listed.as_deref() == Some(id))
+}
+
+/// The words for events that are not there.
+fn absence(any_unreadable: bool) -> &'static str {
+    if any_unreadable { "missing or cannot be read" } else { "missing" }
+}
+
 /// The fold of the events that were copied.
-fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fault> {
+fn folded(
+    db: &Connection,
+    (no, id): (i64, &str),
+    any_unreadable: bool,
+) -> Result<Result<Run, String>, Fault> {
     let sql = "SELECT seq, id, at, sum, body FROM events WHERE run = ?1 ORDER BY seq";
     let mut sql = db.prepare_cached(sql)?;
     let mut rows = sql.query([no])?;
@@ -202,7 +177,7 @@ fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fau
             Err(fault) => return Err(fault),
         };
         if event.seq != next {
-            return Ok(Err(format!("event {next} is missing")));
+            return Ok(Err(format!("event {next} is {}", absence(any_unreadable))));
         }
         let folded = match run.take() {
             None => machine::begin(&event).map_err(|error| error.to_string()),
@@ -215,7 +190,7 @@ fn folded(db: &Connection, no: i64, id: &str) -> Result<Result<Run, String>, Fau
             Err(reason) => return Ok(Err(reason)),
         }
     }
-    Ok(run.ok_or_else(|| "event 1 is missing".to_owned()))
+    Ok(run.ok_or_else(|| format!("event 1 is {}", absence(any_unreadable))))
 }
 
 /// The reason to leave out a run with an event that was written well and means nothing here.
@@ -224,7 +199,13 @@ fn of_other_version(seq: u64) -> String {
 }
 
 /// Makes the row of a run, under its number, in no place of the queue.
-fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Fault> {
+fn keep(
+    source: &Source,
+    db: &Connection,
+    no: i64,
+    run: &Run,
+    lost_keys: &mut LostKeys,
+) -> Result<(), Fault> {
     let new = NewRun {
         run: run.clone(),
         events: Vec::new(),
@@ -235,16 +216,7 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
     };
     set_number(db, "runs", no - 1)?;
     NewRow::new(new).keep_row(&Queue::new(db))?;
-    // The key of the task is not in the journal, and has no checksum but that of its page. Nothing is
-    // lost without it: the answer is not used again, and the task done once more.
-    let sql = "SELECT task FROM runs NOT INDEXED WHERE no = ?1";
-    let task = match source.one(sql, no, |row| row.get(0))? {
-        Some(Value::Integer(task)) => {
-            let sql = "SELECT 1 FROM runs NOT INDEXED WHERE no = ?1 AND task = ?2";
-            source.summed.has(sql, [no, task])?.then_some(task)
-        }
-        Some(Value::Null | Value::Real(_) | Value::Text(_) | Value::Blob(_)) | None => None,
-    };
+    let task = task_key(source, no, run, lost_keys)?;
     db.prepare_cached(
         "UPDATE runs SET task = ?2, last_pos = (SELECT max(pos) FROM events WHERE run = ?1)
          WHERE no = ?1",
@@ -253,8 +225,34 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
     Ok(())
 }
 
+/// The key of a run's task. It is not in the journal, and has no checksum but that of its page; a
+/// wrong one would answer a task with the answer to another.
+fn task_key(
+    source: &Source,
+    no: i64,
+    run: &Run,
+    lost_keys: &mut LostKeys,
+) -> Result<Option<i64>, Fault> {
+    // Of others no answer is used again.
+    let is_used = !run.status().is_terminal() || run.status() == Status::Completed;
+    let sql = "SELECT task FROM runs NOT INDEXED WHERE no = ?1";
+    match source.one(sql, no, |row| row.get(0))? {
+        Some(Value::Integer(task)) => {
+            let sql = "SELECT 1 FROM runs NOT INDEXED WHERE no = ?1 AND task = ?2";
+            let is_written = source.summed.has(sql, [no, task])?;
+            lost_keys.left_out += u64::from(is_used && !is_written);
+            Ok(is_written.then_some(task))
+        }
+        Some(Value::Null) => Ok(None),
+        Some(Value::Real(_) | Value::Text(_) | Value::Blob(_)) | None => {
+            lost_keys.unreadable += u64::from(is_used);
+            Ok(None)
+        }
+    }
+}
+
 /// Runs of which not even the first event is known.
-fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
+fn nameless(source: &Source, db: &Connection, any_unreadable: bool) -> Result<Vec<String>, Fault> {
     let mut left_out = Vec::new();
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
     if !source.has("runs", "no, id") {
@@ -264,7 +262,7 @@ fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
         if !db.prepare_cached("SELECT 1 FROM temp.begun WHERE no = ?1")?.exists([no])? {
             let reason = match is_first_event_written(source, no, &id)? {
                 true => of_other_version(1),
-                false => "event 1 is missing".to_owned(),
+                false => format!("event 1 is {}", absence(any_unreadable)),
             };
             left_out.push(format!("run {id:?}: {reason}"));
         }
@@ -277,7 +275,7 @@ fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
 fn is_first_event_written(source: &Source, no: i64, id: &str) -> Result<bool, Fault> {
     let sql = format!("SELECT {} FROM events WHERE run = ?1 AND seq = 1", StoredEvent::COLUMNS);
     let found = source.one(&sql, no, StoredEvent::read)?;
-    Ok(found.is_some_and(|event| event_sum(id, event.numbers, &event.body) == event.sum))
+    Ok(found.is_some_and(|event| event.is_of(id)))
 }
 
 /// Goes on with the numbers of the damaged store: none is ever given twice. `consent` is the largest

@@ -1,12 +1,14 @@
 //! A store that is made anew from a damaged one.
 //!
 //! Nothing is mended in place. Journals are what happened; rows, labels, indexes, places in the
-//! queue and waits follow from them. So every event that can be read, whatever the checksum of its
-//! page says, and that has a checksum of its own which fits, goes into a new file, and of each run
-//! whose journal is whole everything else is made again. What no journal tells (keys of repeated
-//! requests, sessions, facts, artifacts, hosts) is copied as far as it can be read. Where it has no
-//! checksum of its own either, that of its page counts: what stands on one that does not fit is left
-//! out or named.
+//! queue and waits follow from them. So every event that can be read, whatever the checksums of its
+//! page and of those that lead to it say, and that has one of its own which fits, goes into a new
+//! file, and of each run whose journal is whole everything else is made again. What no journal
+//! tells (keys of repeated requests, sessions, facts, artifacts, hosts) is copied as far as it can
+//! be read. Where it has no checksum of its own either, that of its page counts: what stands on one
+//! that does not fit is left out or named.
+//!
+//! A file that ends before it says that it does is read up to its end, and never made longer.
 //!
 //! A store with tables of another version is made anew in the same way: journals have a format of
 //! their own. What is not kept as this program keeps it is said to be lost.
@@ -17,7 +19,9 @@
 //! The new file takes the place of the old one by one renaming, when it is whole, checked and on
 //! the disk; whatever dies before leaves the old one where it is.
 
+mod events;
 mod journals;
+mod leaves;
 mod pages;
 mod rest;
 mod source;

@@ -8,14 +8,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, OpenFlags, Params, Statement, params_from_iter};
+use rusqlite::{Connection, OpenFlags, Params, Statement, ffi, params_from_iter};
 
+use super::source::pass_over_length;
 use crate::sqlite::fault::Fault;
-use crate::sqlite::sums;
+use crate::sqlite::header::{Header, PAGE_BYTES};
+use crate::sqlite::sums::{self, ChecksumState};
 
 /// The file without its log, which is to be in it, and without a lock: the connection that reads
 /// past the checksums keeps all others out.
-pub(super) struct SummedFile(Connection);
+pub(super) struct SummedFile {
+    db: Connection,
+    /// The number of its pages; the last one may be a part of one.
+    pub(super) pages: i64,
+}
 
 /// The pages of a table.
 pub(super) enum TablePages<'c> {
@@ -33,7 +39,13 @@ impl SummedFile {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_URI;
-        Ok(Self(Connection::open_with_flags_and_vfs(address(file), flags, sums::LAYER)?))
+        let db = Connection::open_with_flags_and_vfs(address(file), flags, sums::LAYER)?;
+        pass_over_length(&db)?;
+        // By its name: with a handle that is closed the locks of this process would go.
+        let bytes =
+            std::fs::metadata(file).map_err(|_| sums::failure(ffi::SQLITE_IOERR_FSTAT))?.len();
+        let pages = i64::try_from(bytes.div_ceil(PAGE_BYTES as u64)).unwrap_or(i64::MAX);
+        Ok(Self { db, pages })
     }
 
     /// Reads a table, whose first columns are its key, as many as `key` says.
@@ -50,22 +62,58 @@ impl SummedFile {
         }
         let same = columns.iter().zip(1..).map(|(column, n)| format!("{column} IS ?{n}"));
         let same = same.collect::<Vec<_>>().join(" AND ");
-        match self.0.prepare(&format!("SELECT 1 FROM {table} WHERE {same}")).map_err(Fault::from) {
+        match self.db.prepare(&format!("SELECT 1 FROM {table} WHERE {same}")).map_err(Fault::from) {
             Err(fault) if fault.is_damage() => Ok(TablePages::Unknown),
             found => found.map(TablePages::Damaged),
         }
     }
 
     fn read(&self, sql: &str) -> Result<(), Fault> {
-        let mut sql = self.0.prepare(sql)?;
+        let mut sql = self.db.prepare(sql)?;
         let mut rows = sql.query([])?;
         while rows.next()?.is_some() {}
         Ok(())
     }
 
+    /// Gives each number that a statement finds to `keep`; false where a page that does not fit is
+    /// in the way.
+    pub(super) fn numbers(
+        &self,
+        sql: &str,
+        mut keep: impl FnMut(i64) -> Result<(), Fault>,
+    ) -> Result<bool, Fault> {
+        let mut sql = match self.db.prepare(sql).map_err(Fault::from) {
+            Err(fault) if fault.is_damage() => return Ok(false),
+            prepared => prepared?,
+        };
+        let mut rows = sql.query([])?;
+        loop {
+            match rows.next().map_err(Fault::from) {
+                Ok(Some(row)) => keep(row.get(0)?)?,
+                Ok(None) => return Ok(true),
+                Err(fault) if fault.is_damage() => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// The header of the file; `None` of a shorter one.
+    pub(super) fn header(&self) -> Result<Option<Header>, Fault> {
+        sums::header_of(&self.db)
+    }
+
+    /// Reads a page whatever its checksum says, see [`sums::read_page`].
+    pub(super) fn read_page(
+        &self,
+        number: i64,
+        page: &mut [u8; PAGE_BYTES],
+    ) -> Result<Option<ChecksumState>, Fault> {
+        sums::read_page(&self.db, number, page)
+    }
+
     /// True if there is such a row on pages that fit.
     pub(super) fn has(&self, sql: &str, params: impl Params) -> Result<bool, Fault> {
-        match self.0.prepare_cached(sql) {
+        match self.db.prepare_cached(sql) {
             Ok(mut sql) => undamaged(sql.exists(params)),
             Err(error) => undamaged(Err(error)),
         }

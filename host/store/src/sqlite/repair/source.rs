@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
-use super::journals::StoredEvent;
+use super::events::StoredEvent;
+use super::leaves::{self, LeafRow};
 use super::pages::SummedFile;
 use crate::sqlite::content::{file_version, other_tables};
 use crate::sqlite::fault::Fault;
 use crate::sqlite::open::{keep_log, leave_log};
 use crate::sqlite::schema::{FileVersion, SCHEMA_VERSION};
-use crate::sqlite::store_path::StorePath;
+use crate::sqlite::store_path::{LOG_NAME, StorePath};
 
 /// SQLite's own layer over the operating system, which knows nothing of checksums.
 const PLAIN_LAYER: &str = "unix";
@@ -42,12 +44,10 @@ impl Source {
     ) -> Result<Self, StoreError> {
         let shown = place.shown.clone();
         let open = || -> Result<Connection, Fault> {
-            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let db = Connection::open_with_flags_and_vfs(&place.file, flags, PLAIN_LAYER)?;
-            db.busy_timeout(busy_timeout)?;
-            leave_log(&db)?;
+            let db = connect(place, busy_timeout)?;
             // With the first look all others are kept out, or it fails as one of them is there.
-            db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT")?;
+            // It is undone: in the header of a file that was cut off SQLite would correct the length.
+            db.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; ROLLBACK")?;
             Ok(db)
         };
         let db = open().map_err(|fault| fault.at(&shown))?;
@@ -57,7 +57,7 @@ impl Source {
         let versions = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
         let FileVersion { tables, format } = file_version(&shown, versions, format)?;
         let other_version = (tables != SCHEMA_VERSION).then_some(tables);
-        copy_log(&db, &shown)?;
+        copy_log(&db, place)?;
         let summed = SummedFile::open(&place.file).map_err(|fault| fault.at(&shown))?;
         let source = Self { db, summed, shown, format, other_version };
         match other_version {
@@ -65,8 +65,18 @@ impl Source {
             Some(found) if !source.has("events", StoredEvent::COLUMNS) => {
                 Err(other_tables(&source.shown, found))
             }
+            None if source.lacks_events() => Err(StoreError::Corrupt {
+                path: source.shown,
+                detail: "nothing in it tells where its tables are".to_owned(),
+            }),
             Some(_) | None => Ok(source),
         }
+    }
+
+    /// True if the definition of the table of events is lost, as with the pages that it stood on.
+    fn lacks_events(&self) -> bool {
+        let prepared = self.db.prepare(&format!("SELECT {} FROM events", StoredEvent::COLUMNS));
+        prepared.is_err_and(|error| Fault::from(error).is_of_tables())
     }
 
     /// True if there is a table with these columns; also where that cannot be told for damage.
@@ -112,6 +122,15 @@ impl Source {
         drop(summed);
         let closed = keep_log(&db, false).and_then(|()| db.close().map_err(|(_, error)| error));
         closed.map_err(|error| Fault::from(error).at(&shown))
+    }
+
+    /// Gives each row with so many columns on the leaves of its tables to `keep`.
+    pub(super) fn leaf_rows(
+        &self,
+        columns: usize,
+        keep: impl FnMut(LeafRow) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        leaves::rows(&self.summed, columns, keep)
     }
 
     /// Gives each row of a table that can be read, in the order of its numbers, to `keep`; returns
@@ -275,11 +294,37 @@ impl Source {
     }
 }
 
+/// A connection to the file that knows nothing of checksums and leaves the log as it is.
+fn connect(place: &StorePath, busy_timeout: Duration) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags_and_vfs(&place.file, flags, PLAIN_LAYER)?;
+    db.busy_timeout(busy_timeout)?;
+    leave_log(&db)?;
+    pass_over_length(&db)?;
+    Ok(db)
+}
+
+/// Lets a connection read a file that ends before it says that it does: what stands behind its end
+/// is damaged then, and the rest is not.
+pub(super) fn pass_over_length(db: &Connection) -> Result<(), Fault> {
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    Ok(())
+}
+
 /// Copies the log into the file, so that the file is all there is.
-fn copy_log(db: &Connection, shown: &str) -> Result<(), StoreError> {
+fn copy_log(db: &Connection, place: &StorePath) -> Result<(), StoreError> {
     let busy = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0));
-    match busy.map_err(|error| Fault::from(error).at(shown))? {
-        false => Ok(()),
-        true => Err(StoreError::Locked { path: shown.to_owned() }),
+    match busy.map_err(Fault::from) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(StoreError::Locked { path: place.shown.clone() }),
+        Err(fault) if fault.is_damage() && has_log(place) => {
+            let detail = "its log cannot be copied into it: it is damaged, or was cut off";
+            Err(Fault::Damaged(detail.to_owned()).at(&place.shown))
+        }
+        Err(fault) => Err(fault.at(&place.shown)),
     }
+}
+
+fn has_log(place: &StorePath) -> bool {
+    std::fs::metadata(place.dir.join(LOG_NAME)).is_ok_and(|log| log.len() > 0)
 }

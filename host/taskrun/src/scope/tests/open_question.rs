@@ -1,4 +1,4 @@
-//! Questions that are asked once more, as nothing came of the first.
+//! Questions that are put again, as nothing came of them.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,6 +12,7 @@ use taskrun_journal::message::{Message, Part, Role, ToolAnswer, ToolUse};
 use taskrun_policy::{CallRules, Policy};
 
 use super::super::model::{Model, ModelStream};
+use super::super::open_question::{Cause, OpenQuestion};
 use super::super::*;
 use super::fixtures::{POLICY, question};
 use super::parts;
@@ -119,15 +120,20 @@ async fn whole(
 
 /// A conversation with results of tools, the newest of them last.
 fn long() -> CompletionRequest {
+    results(4, 5_000)
+}
+
+/// One with so many results of so many bytes each.
+fn results(count: usize, bytes: usize) -> CompletionRequest {
     let mut messages = vec![Message::text(Role::User, "task")];
-    for number in 0..4 {
+    for number in 0..count {
         let call = ToolUse {
             tool_call_id: "c".to_owned(),
             name: "t/f".to_owned(),
             payload: "{}".to_owned(),
         };
         messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)].into() });
-        let content = format!("{number}{}", "x".repeat(5_000));
+        let content = format!("{number}{}", "x".repeat(bytes));
         let answer = ToolAnswer {
             tool_call_id: "c".to_owned(),
             content,
@@ -196,6 +202,94 @@ async fn a_window_without_room_is_asked_once_more_with_half() {
     // Nothing can be left out of this one.
     let (said, asked, _) = streamed(question("q"), vec![Err(told.clone())]).await;
     assert_eq!((said, asked.len()), (Err(told), 1));
+}
+
+fn no_room(words: &str) -> Result<Vec<Chunk>, ModelError> {
+    Err(ModelError::ContextWindow(words.to_owned()))
+}
+
+#[tokio::test]
+async fn a_window_without_room_for_half_is_asked_with_less_until_it_has_room() {
+    let request = results(60, 8_000);
+    for refusals in 1..=5 {
+        let replies = || {
+            let refused = (0..refusals).map(|_| no_room("too long"));
+            refused.chain([answers()]).collect::<Vec<_>>()
+        };
+        let (said, asked, tokens) = streamed(request.clone(), replies()).await;
+        assert_eq!(said.expect("an answer").0, "done");
+        assert_eq!((asked.len(), tokens), (refusals + 1, 7), "refusals cost nothing");
+        let sizes: Vec<usize> = asked.iter().map(bytes).collect();
+        assert!(sizes.is_sorted_by(|before, after| after < before), "{sizes:?}");
+        let (answer, asked, _) = whole(request.clone(), replies()).await;
+        assert_eq!(answer.expect("an answer").message.joined_text(), "done");
+        assert_eq!(asked.iter().map(bytes).collect::<Vec<_>>(), sizes);
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_never_has_room_is_asked_six_times() {
+    let replies = || (0..10).map(|_| no_room("too long")).collect::<Vec<_>>();
+    let (said, asked, _) = streamed(results(60, 8_000), replies()).await;
+    assert_eq!((said, asked.len()), (Err(ModelError::ContextWindow("too long".to_owned())), 6));
+    assert!(bytes(&asked[4]) < bytes(&asked[0]) / 60, "{}", bytes(&asked[4]));
+    let (answer, asked, _) = whole(results(60, 8_000), replies()).await;
+    assert_eq!((answer.is_err(), asked.len()), (true, 6));
+    // A question that is paid for is put again once.
+    let paid = || vec![fails(CompletionStop::ContextWindow), fails(CompletionStop::ContextWindow)];
+    let (said, asked, tokens) = streamed(results(60, 8_000), paid()).await;
+    assert_eq!(said, Ok((String::new(), CompletionStop::ContextWindow)));
+    assert_eq!((asked.len(), tokens), (2, 10));
+    let (answer, asked, _) = whole(results(60, 8_000), paid()).await;
+    let answer = answer.expect("an answer");
+    assert_eq!((answer.usage.total_tokens, asked.len()), (10, 2));
+}
+
+#[tokio::test]
+async fn a_provider_that_states_its_room_is_asked_with_as_much_as_it_has() {
+    let request = results(20, 2_000);
+    let words = "status 400: This model's maximum context length is 8000 tokens. However, your \
+                 messages resulted in 10000 tokens.";
+    let (said, asked, _) = streamed(request.clone(), vec![no_room(words), answers()]).await;
+    assert_eq!(said.expect("an answer").0, "done");
+    let (first, second) = (bytes(&asked[0]), bytes(&asked[1]));
+    assert!(second > first / 2 && second <= first / 5 * 3 + 3, "{first}, {second}");
+    // One that only seems to state it is asked with less all the same.
+    let replies = (0..10).map(|_| no_room("9999 tokens are more than 9998")).collect();
+    let (_, asked, _) = streamed(results(60, 8_000), replies).await;
+    assert_eq!(asked.len(), 6);
+    assert!(bytes(&asked[5]) < bytes(&asked[0]) / 50, "{}", bytes(&asked[5]));
+}
+
+/// The bytes that a run keeps of a refusal in these words, and those of the question put next.
+fn refused(request: &CompletionRequest, words: &str) -> (u64, usize) {
+    let (mut scope, _) = scope(Vec::new());
+    scope.parts.journal = Some(JournalRoom::default());
+    let model = request.clone().admit(&scope).expect("the policy allows it");
+    let mut question = OpenQuestion::new(request.clone(), model, 0);
+    let refusal = ModelError::ContextWindow(words.to_owned());
+    let cause = Cause::of_error(&refusal).expect("a cause to ask again");
+    let next = scope.put_again(&mut question, cause).expect("it is put again");
+    let met = scope.take_events().events.into_iter().find_map(|event| {
+        if let Event::ContextWindowMet { bytes, .. } = event { Some(bytes) } else { None }
+    });
+    (met.expect("it is kept"), bytes(&next))
+}
+
+#[test]
+fn words_that_leave_less_than_half_count_for_the_question_that_is_put_next_alone() {
+    let request = results(20, 8_000);
+    let whole = bytes(&request);
+    let (kept, next) = refused(&request, "prompt is too long: 2500 tokens > 2000 maximum");
+    assert_eq!(kept, whole as u64 * 4 / 5);
+    assert!(next > whole / 2 && next < whole, "{next}");
+    let (kept, next) = refused(&request, "prompt is too long: 8000 tokens > 2000 maximum");
+    assert_eq!(kept, whole as u64);
+    assert!(next < whole / 4, "{next}");
+    // The number of a request is that of no tokens: most of half of the conversation stays.
+    let (kept, next) = refused(&request, "request 87654321: 2500 tokens > 2000 maximum");
+    assert_eq!(kept, whole as u64);
+    assert!(next > whole / 4 && next <= whole / 2, "{next}");
 }
 
 #[tokio::test]
