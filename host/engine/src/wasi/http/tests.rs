@@ -22,7 +22,7 @@ use crate::{Engine, EngineOptions};
 
 fn rules(lines: &str) -> CallRules {
     let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{lines}\n");
-    let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
+    let policy = Policy::parse(&text, Path::new("taskrun.toml")).expect("a policy");
     CallRules::new(Arc::clone(&policy.agents["a"].grants), None)
 }
 
@@ -59,7 +59,7 @@ fn parts(rules: Arc<CurrentRules>) -> CallScopeParts {
 fn guest() -> Arc<Guest> {
     let options = EngineOptions { instances: Some(1), ..EngineOptions::default() };
     Arc::new(Guest {
-        engine: Engine::new(options).unwrap(),
+        engine: Engine::new(options).expect("an engine"),
         digest: String::new(),
         source: "a".to_owned(),
         limits: Limits::default(),
@@ -78,7 +78,7 @@ fn hooks_of(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Hooks {
 
 fn request(url: &str) -> http::Request<WasiBody> {
     let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
-    http::Request::get(url).body(body).unwrap()
+    http::Request::get(url).body(body).expect("a request")
 }
 
 async fn send(hooks: &mut Hooks, url: &str) -> Result<http::Response<WasiBody>> {
@@ -100,13 +100,13 @@ async fn server() -> u16 {
 
 /// Answers every request with these bytes.
 async fn server_of(answer: &'static [u8]) -> u16 {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             // The request fits into one read; what it says does not matter.
             let mut request = Vec::with_capacity(4096);
-            stream.read_buf(&mut request).await.unwrap();
+            stream.read_buf(&mut request).await.expect("it is read");
             stream.write_all(answer).await.ok();
         }
     });
@@ -119,8 +119,8 @@ async fn case_43_the_rules_decide_and_refusals_are_recorded() {
     let scope = scope(&format!("allow = [\"http: GET {url}/open/**\"]"));
     let guest = guest();
     let mut hooks = hooks_of(&guest, &scope, Mode::Call);
-    let response = send(&mut hooks, &format!("{url}/open/a")).await.unwrap();
-    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hi");
+    let response = send(&mut hooks, &format!("{url}/open/a")).await.expect("an answer");
+    assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "hi");
     for denied in [format!("{url}/closed"), "http://169.254.169.254/".to_owned()] {
         let refused = send(&mut hooks, &denied).await;
         assert!(matches!(refused, Err(Error::HttpRequestDenied)), "{denied}");
@@ -201,12 +201,13 @@ async fn answers_that_are_not_read_are_counted() {
     let mut hooks = hooks_of(&guest(), &scope, Mode::Call);
     let mut held = Vec::new();
     for _ in 0..EXCHANGES_MAX {
-        held.push(send(&mut hooks, &url).await.unwrap());
+        held.push(send(&mut hooks, &url).await.expect("an answer"));
     }
     assert!(matches!(send(&mut hooks, &url).await, Err(Error::ConnectionLimitReached)));
     // The bytes count when the body they came in is gone.
-    let bytes = held.pop().unwrap().into_body().frame().await.unwrap().unwrap();
-    let bytes = bytes.into_data().unwrap();
+    let bytes =
+        held.pop().expect("one").into_body().frame().await.expect("a frame").expect("whole");
+    let bytes = bytes.into_data().expect("data");
     assert!(matches!(send(&mut hooks, &url).await, Err(Error::ConnectionLimitReached)));
     drop(bytes);
     assert!(send(&mut hooks, &url).await.is_ok());
