@@ -202,7 +202,7 @@ impl Life {
         native_code::give(&self.path().join(DATA_DIR).join(CACHE_DIR));
         if without_folds {
             let file = self.path().join(DATA_DIR).join("taskrun.db");
-            let (flags, sums) = (rusqlite::OpenFlags::default(), "taskrun-sums");
+            let (flags, sums) = (rusqlite::OpenFlags::default(), "taskrun");
             let db = rusqlite::Connection::open_with_flags_and_vfs(file, flags, sums);
             let db = db.expect("it opens");
             let damaged = db.execute("UPDATE blobs SET bytes = zeroblob(size)", []);

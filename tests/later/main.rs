@@ -202,7 +202,7 @@ fn foreign(store: &Path) -> rusqlite::Connection {
     // The layer with the checksums is there once a store was open.
     drop(SqliteStore::open(dir, SqliteOptions::default()).expect("opens"));
     let flags = rusqlite::OpenFlags::default();
-    rusqlite::Connection::open_with_flags_and_vfs(store, flags, "taskrun-sums").expect("opens")
+    rusqlite::Connection::open_with_flags_and_vfs(store, flags, "taskrun").expect("opens")
 }
 
 /// The run in one of the states.

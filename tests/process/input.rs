@@ -206,7 +206,7 @@ fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
     drop(taskrun_store::SqliteStore::open(dir, taskrun_store::SqliteOptions::default()));
     let newer = || {
         let flags = rusqlite::OpenFlags::default();
-        rusqlite::Connection::open_with_flags_and_vfs(&file, flags, "taskrun-sums").expect("opens")
+        rusqlite::Connection::open_with_flags_and_vfs(&file, flags, "taskrun").expect("opens")
     };
     let other = newer();
     let version: i64 =

@@ -20,7 +20,7 @@ use super::policies;
 use super::row::{events, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, int, label_key, serial_key, time};
-use super::sums;
+use super::{layer, sums, vfs};
 
 /// Pages of one step: a mebibyte.
 pub(crate) const PAGES_PER_STEP: i64 = 256;
@@ -136,7 +136,7 @@ fn confirmed(db: &Connection, pages: Vec<i64>) -> Result<Vec<i64>, Fault> {
 fn copy_log(db: &Connection) -> Result<(), Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let file = db.path().unwrap_or_default();
-    let other = Connection::open_with_flags_and_vfs(file, flags, sums::LAYER)?;
+    let other = Connection::open_with_flags_and_vfs(file, flags, layer::LAYER)?;
     leave_log(&other)?;
     Ok(other.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
 }
@@ -218,7 +218,7 @@ fn told(db: &Connection, id: &RunId, stop: &dyn Fn() -> bool) -> Result<(Run, u6
     let (mut told, mut bytes): (Option<Run>, u64) = (None, 0);
     loop {
         if stop() {
-            return Err(sums::failure(ffi::SQLITE_INTERRUPT));
+            return Err(vfs::failure(ffi::SQLITE_INTERRUPT));
         }
         let after = told.as_ref().map_or(0, |run| run.state.head);
         let page = events(db, id, after, EVENTS_PAGE)?.unwrap_or_default();

@@ -21,7 +21,7 @@ use super::identity::{FileId, Identity};
 use super::options::{Durability, SqliteOptions};
 use super::schema::{APPLICATION_ID, FileVersion};
 use super::store_path::{StorePath, store_path};
-use super::{definition, header, identity, room, sums};
+use super::{definition, header, identity, layer, room, sums};
 
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
 /// corrupts files which several processes share.
@@ -183,8 +183,8 @@ pub(crate) fn connect(
     flags: OpenFlags,
 ) -> Result<Connection, StoreError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    sums::register().map_err(|fault| fault.at(&place.shown))?;
-    let db = Connection::open_with_flags_and_vfs(&place.file, flags, sums::LAYER)
+    layer::register().map_err(|fault| fault.at(&place.shown))?;
+    let db = Connection::open_with_flags_and_vfs(&place.file, flags, layer::LAYER)
         .map_err(|error| at(place, error))?;
     db.busy_timeout(busy_timeout).map_err(|error| at(place, error))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);

@@ -18,23 +18,19 @@
 //! until the copy of the log into the file is whole and on the disk, SQLite reads that page from
 //! the log.
 //!
-//! This is done below SQLite, between it and its own layer over the operating system: the functions
-//! of that layer which read and write a part of a database are replaced, and that which tells what
-//! may be read of it.
+//! This is done below SQLite, between it and its own layer over the operating system (`vfs.rs`).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ffi};
 
 use super::fault::Fault;
 use super::header::{Header, PAGE_BYTES, SUM_BYTES};
+use super::vfs::{below, failure, is_ours};
 
-/// Name under which SQLite knows the layer.
-pub(crate) const LAYER: &CStr = c"taskrun-sums";
 /// Most reads of a page whose checksum differs: another process may be writing it.
 const READS_MAX: u32 = 4;
 const REREAD_PAUSE: Duration = Duration::from_millis(1);
@@ -58,18 +54,26 @@ pub(crate) enum ChecksumState {
 const SUMMED_OF_FIRST: [Range<usize>; 4] = [0..24, 28..40, 44..92, 100..PAGE_BYTES - SUM_BYTES];
 
 /// Checksum of the page at an offset; never zeros, which stand for none.
-fn sum_of(page: &[u8], offset: i64) -> [u8; SUM_BYTES] {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&offset.to_le_bytes());
-    if offset == 0 {
-        for part in SUMMED_OF_FIRST {
-            hasher.update(&page[part]);
+fn sum_of(page: &[u8; PAGE_BYTES], offset: i64) -> [u8; SUM_BYTES] {
+    // In one piece, of which all four chunks are hashed at once. Given one after the other, the place and
+    // the page take three times as long.
+    let mut summed = [0; size_of::<i64>() + PAGE_BYTES - SUM_BYTES];
+    let (place, rest) = summed.split_at_mut(size_of::<i64>());
+    place.copy_from_slice(&offset.to_le_bytes());
+    let length = match offset {
+        0 => SUMMED_OF_FIRST.into_iter().fold(0, |at, part| {
+            let end = at + part.len();
+            rest[at..end].copy_from_slice(&page[part]);
+            end
+        }),
+        _ => {
+            rest.copy_from_slice(&page[..PAGE_BYTES - SUM_BYTES]);
+            rest.len()
         }
-    } else {
-        hasher.update(&page[..PAGE_BYTES - SUM_BYTES]);
-    }
+    };
+    let hash = blake3::hash(&summed[..size_of::<i64>() + length]);
     let mut sum = [0; SUM_BYTES];
-    sum.copy_from_slice(&hasher.finalize().as_bytes()[..SUM_BYTES]);
+    sum.copy_from_slice(&hash.as_bytes()[..SUM_BYTES]);
     if sum == [0; SUM_BYTES] { [1; SUM_BYTES] } else { sum }
 }
 
@@ -89,117 +93,14 @@ fn is_page(amount: c_int, offset: i64) -> bool {
     usize::try_from(amount) == Ok(PAGE_BYTES) && offset % (PAGE_BYTES as i64) == 0
 }
 
-/// The functions of a file of ours, and those that SQLite's own layer gave it.
-#[repr(C)]
-struct Methods {
-    /// First, so that a pointer to it is one to the whole.
-    own: ffi::sqlite3_io_methods,
-    below: ffi::sqlite3_io_methods,
-}
-
-/// SQLite's own layer.
-struct BaseVfs(*mut ffi::sqlite3_vfs);
-
-#[expect(unsafe_code, reason = "SQLite's layers are shared by all threads, by its own contract")]
-// SAFETY: a registered layer lives as long as the process and does not change.
-unsafe impl Send for BaseVfs {}
-#[expect(unsafe_code, reason = "as above")]
-// SAFETY: as above.
-unsafe impl Sync for BaseVfs {}
-
-static BELOW: OnceLock<BaseVfs> = OnceLock::new();
-
-/// Makes the layer known to SQLite, once in a process.
-#[expect(unsafe_code, reason = "SQLite takes layers by pointers only")]
-pub(crate) fn register() -> Result<(), Fault> {
-    static REGISTERED: OnceLock<c_int> = OnceLock::new();
-    let code = *REGISTERED.get_or_init(|| {
-        // SAFETY: the layer found is valid for good and is copied; the copy lives for good.
-        unsafe {
-            let below = ffi::sqlite3_vfs_find(ptr::null());
-            if below.is_null() {
-                return ffi::SQLITE_ERROR;
-            }
-            let mut own = ptr::read(below);
-            own.pNext = ptr::null_mut();
-            own.zName = LAYER.as_ptr();
-            own.xOpen = Some(open);
-            BELOW.get_or_init(|| BaseVfs(below));
-            ffi::sqlite3_vfs_register(Box::into_raw(Box::new(own)), 0)
-        }
-    });
-    if code == ffi::SQLITE_OK { Ok(()) } else { Err(failure(code)) }
-}
-
-/// The error that SQLite names by a number.
-pub(crate) fn failure(code: c_int) -> Fault {
-    Fault::Sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
-}
-
-#[expect(unsafe_code, reason = "SQLite calls it with pointers")]
-unsafe extern "C" fn open(
-    _layer: *mut ffi::sqlite3_vfs,
-    name: ffi::sqlite3_filename,
-    file: *mut ffi::sqlite3_file,
-    flags: c_int,
-    flags_out: *mut c_int,
-) -> c_int {
-    let Some(BaseVfs(below)) = BELOW.get() else { return ffi::SQLITE_CANTOPEN };
-    // SAFETY: the arguments are SQLite's own, passed on to the layer that they are for; after it
-    // answered well the functions of the file are those of that layer, which live for good.
-    unsafe {
-        let Some(open_below) = (**below).xOpen else { return ffi::SQLITE_CANTOPEN };
-        let code = open_below(*below, name, file, flags, flags_out);
-        if code == ffi::SQLITE_OK && flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
-            let below = ptr::read((*file).pMethods);
-            let mut own = ptr::read((*file).pMethods);
-            // Without mapping: mapped pages are read past this layer.
-            own.iVersion = own.iVersion.min(2);
-            own.xRead = Some(read);
-            own.xWrite = Some(write);
-            own.xDeviceCharacteristics = Some(characteristics);
-            (*file).pMethods = methods_of(own, below);
-        }
-        code
-    }
-}
-
-/// Those of all files that were opened. SQLite's layer chooses among a handful, by the file system;
-/// one is in use in practice.
-fn known() -> MutexGuard<'static, Vec<&'static Methods>> {
-    static KNOWN: Mutex<Vec<&'static Methods>> = Mutex::new(Vec::new());
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The one copy of functions for all files of one kind.
-fn methods_of(
-    own: ffi::sqlite3_io_methods,
-    below: ffi::sqlite3_io_methods,
-) -> *const ffi::sqlite3_io_methods {
-    let mut known = known();
-    let place = |methods: &ffi::sqlite3_io_methods| {
-        (methods.xLock.map(|f| f as usize), methods.xClose.map(|f| f as usize))
-    };
-    let found = known.iter().find(|known| place(&known.below) == place(&below));
-    let methods: &'static Methods = match found {
-        Some(found) => found,
-        None => {
-            let methods = Box::leak(Box::new(Methods { own, below }));
-            known.push(methods);
-            methods
-        }
-    };
-    ptr::from_ref(methods).cast()
-}
-
-/// The functions below those of a file of ours.
-///
-/// # Safety
-/// The file was opened by [`open`] as a database and is still open.
-#[expect(unsafe_code, reason = "the functions of a file are found by its pointer")]
-unsafe fn below(file: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods {
-    // SAFETY: `open` put a pointer to the first field of a `Methods` there, which lives for good.
-    unsafe { &(*(*file).pMethods.cast::<Methods>()).below }
+/// Replaces those functions of a database which read and write a part of it, and that which tells what
+/// may be read of it.
+pub(super) fn replace(methods: &mut ffi::sqlite3_io_methods) {
+    // Without mapping: mapped pages are read past this layer.
+    methods.iVersion = methods.iVersion.min(2);
+    methods.xRead = Some(read);
+    methods.xWrite = Some(write);
+    methods.xDeviceCharacteristics = Some(characteristics);
 }
 
 /// Reads past the comparison.
@@ -343,7 +244,7 @@ pub(crate) fn header_of(db: &Connection) -> Result<Option<Header>, Fault> {
     let file = file_of(db)?;
     let mut header = Header::EMPTY;
     #[expect(unsafe_code, reason = "files are SQLite's")]
-    // SAFETY: the file is that of this connection, which is open and was opened by `open`.
+    // SAFETY: the file is that of this connection, which is open and was opened in our layer.
     let code = unsafe { read_below(file, &mut header.0, 0) };
     match code {
         ffi::SQLITE_OK => Ok(Some(header)),
@@ -352,15 +253,14 @@ pub(crate) fn header_of(db: &Connection) -> Result<Option<Header>, Fault> {
     }
 }
 
-/// The database of a connection, which was opened by [`open`].
+/// The database of a connection, which was opened in our layer.
 fn file_of(db: &Connection) -> Result<*mut ffi::sqlite3_file, Fault> {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
     control(db, ffi::SQLITE_FCNTL_FILE_POINTER, ptr::from_mut(&mut file).cast())?;
     #[expect(unsafe_code, reason = "files are SQLite's")]
     // SAFETY: the file of an open connection has functions, or none where it could not be opened.
     let methods = unsafe { file.as_ref().map_or(ptr::null(), |file| file.pMethods) };
-    let is_ours = known().iter().any(|known| ptr::eq(ptr::from_ref(*known).cast(), methods));
-    if is_ours { Ok(file) } else { Err(failure(ffi::SQLITE_MISUSE)) }
+    if is_ours(methods) { Ok(file) } else { Err(failure(ffi::SQLITE_MISUSE)) }
 }
 
 /// Some pages of the file, as they stand there.
@@ -384,7 +284,7 @@ pub(crate) fn read_page(
     let file = file_of(db)?;
     let offset = (number - 1).saturating_mul(PAGE_BYTES as i64);
     #[expect(unsafe_code, reason = "files are SQLite's")]
-    // SAFETY: the file is that of this connection, which is open and was opened by `open`.
+    // SAFETY: the file is that of this connection, which is open and was opened in our layer.
     let (code, size) = unsafe { (read_below(file, page, offset), size(file)) };
     match code {
         ffi::SQLITE_OK => Ok(Some(fit(page, offset))),
@@ -425,4 +325,17 @@ pub(crate) fn look(db: &Connection, from: i64, count: i64) -> Result<PageScan, F
         looked.next = Some(number + 1);
     }
     Ok(looked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stores on the disk have these: another value would make each of their pages a damaged one.
+    #[test]
+    fn the_checksum_of_a_page_is_what_it_always_was() {
+        let page = std::array::from_fn(|at| (at % 251) as u8);
+        assert_eq!(sum_of(&page, 0), [115, 158, 40, 251, 190, 249, 14, 33]);
+        assert_eq!(sum_of(&page, 3 * 4096), [212, 116, 127, 216, 243, 96, 110, 102]);
+    }
 }

@@ -17,6 +17,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Semaphore, oneshot};
 
 use self::job::{Job, Task};
+use super::commit_writes::together;
 use super::fault::{Fault, unconfirmed};
 use super::heartbeat::machine_ms;
 use super::identity::Identity;
@@ -353,7 +354,7 @@ impl WriterStore {
                 return Err(BatchFailure::Job(index));
             }
         }
-        sql("COMMIT").map_err(|error| {
+        together(|| sql("COMMIT")).map_err(|error| {
             roll_back();
             BatchFailure::Commit(Fault::Sqlite(error).at_commit(path))
         })?;

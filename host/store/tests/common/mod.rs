@@ -371,7 +371,7 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn stranger(dir: &TempDir) -> Connection {
     let flags = rusqlite::OpenFlags::default();
     let file = dir.path().join("taskrun.db");
-    Connection::open_with_flags_and_vfs(file, flags, "taskrun-sums").expect("opens")
+    Connection::open_with_flags_and_vfs(file, flags, "taskrun").expect("opens")
 }
 
 /// Polls until something holds, before a deadline that only a hanging store reaches.

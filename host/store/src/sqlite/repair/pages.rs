@@ -14,6 +14,7 @@ use super::source::pass_over_length;
 use crate::sqlite::fault::Fault;
 use crate::sqlite::header::{Header, PAGE_BYTES};
 use crate::sqlite::sums::{self, ChecksumState};
+use crate::sqlite::{layer, vfs};
 
 /// The file without its log, which is to be in it, and without a lock: the connection that reads
 /// past the checksums keeps all others out.
@@ -35,15 +36,15 @@ pub(super) enum TablePages<'c> {
 
 impl SummedFile {
     pub(super) fn open(file: &Path) -> Result<Self, Fault> {
-        sums::register()?;
+        layer::register()?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_URI;
-        let db = Connection::open_with_flags_and_vfs(address(file), flags, sums::LAYER)?;
+        let db = Connection::open_with_flags_and_vfs(address(file), flags, layer::LAYER)?;
         pass_over_length(&db)?;
         // By its name: with a handle that is closed the locks of this process would go.
         let bytes =
-            std::fs::metadata(file).map_err(|_| sums::failure(ffi::SQLITE_IOERR_FSTAT))?.len();
+            std::fs::metadata(file).map_err(|_| vfs::failure(ffi::SQLITE_IOERR_FSTAT))?.len();
         let pages = i64::try_from(bytes.div_ceil(PAGE_BYTES as u64)).unwrap_or(i64::MAX);
         Ok(Self { db, pages })
     }

@@ -3,14 +3,14 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::*;
-use crate::sqlite::sums;
+use crate::sqlite::{layer, sums};
 
 /// A file of SQLite's, laid out as a store, with a table of three columns.
 fn file(dir: &Path) -> (PathBuf, Connection) {
     let file = dir.join("some.db");
-    sums::register().expect("registered");
+    layer::register().expect("registered");
     let flags = OpenFlags::default();
-    let db = Connection::open_with_flags_and_vfs(&file, flags, sums::LAYER).expect("opens");
+    let db = Connection::open_with_flags_and_vfs(&file, flags, layer::LAYER).expect("opens");
     db.execute_batch("PRAGMA page_size = 4096").expect("set");
     sums::reserve(&db).expect("reserved");
     db.execute_batch(
