@@ -7,9 +7,7 @@
 //! paths. Nothing is opened for that: a handle that is closed would lose SQLite's locks on the
 //! file.
 
-use std::fs::metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +88,45 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
+/// The file at a path. Its times are not asked for: Linux (6.13 and later) gives a file whose times
+/// somebody has seen new ones with each write that follows, and without that only with each tick. Where
+/// the disk is waited for with `fsync`, or knows no difference, these are waited for, too.
+#[cfg(target_os = "linux")]
 fn id_at(path: &Path) -> io::Result<FileId> {
-    metadata(path).map(|found| (found.dev(), found.ino()))
+    use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+
+    match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+        Ok(found) => Ok((makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino)),
+        // A sandbox that knows no such call.
+        Err(rustix::io::Errno::NOSYS) => metadata_id(path),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn id_at(path: &Path) -> io::Result<FileId> {
+    metadata_id(path)
+}
+
+fn metadata_id(path: &Path) -> io::Result<FileId> {
+    use std::os::unix::fs::MetadataExt;
+
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_identity_that_its_metadata_say() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("some");
+        assert!(is_gone(&id_at(&file).expect_err("it is not there")));
+        std::fs::write(&file, "text").expect("written");
+        assert_eq!(id_at(&file).expect("told"), metadata_id(&file).expect("told"));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).expect("made");
+        assert_eq!(id_at(&link).expect("told"), metadata_id(&file).expect("told"));
+    }
 }
