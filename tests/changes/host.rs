@@ -16,6 +16,7 @@ use taskrun_journal::layer::Layer;
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope, TreePage, TreeQuery};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, Claim, CreateOutcome, JointOutcome, NewRun, RunWatch, Store, StoreError,
@@ -52,6 +53,10 @@ struct MortalWatch {
 
 #[async_trait]
 impl RunWatch for MortalWatch {
+    fn known_open(&self) -> Option<Arc<RunSpec>> {
+        self.watch.known_open()
+    }
+
     async fn moved(&mut self, after: Seq) {
         self.watch.moved(after).await;
     }

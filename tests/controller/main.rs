@@ -141,6 +141,7 @@ mod unattended;
 mod unpriced;
 mod usage;
 mod wait_all;
+mod wait_reads;
 mod waits;
 mod wall;
 mod windows;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::SessionKey;
 use tokio::sync::Notify;
 
@@ -34,6 +35,9 @@ pub(crate) struct Wakes {
     queued: AtomicU64,
     drained: AtomicU64,
     told: Mutex<WakeCursor>,
+    /// Open runs that hosts of this process have, as far as it knows. A run is taken out before
+    /// anybody is told that it ended, so whoever begins to wait and then finds it here is told.
+    held: Mutex<HashMap<RunId, Arc<RunSpec>>>,
     closed: AtomicBool,
 }
 
@@ -55,6 +59,32 @@ impl Wakes {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn held(&self) -> MutexGuard<'_, HashMap<RunId, Arc<RunSpec>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a host of this process took runs. To be called in the order of the commits, like
+    /// [`Self::wrote_run`].
+    pub(crate) fn claimed(&self, runs: &[Run]) {
+        let mut held = self.held();
+        for run in runs {
+            held.insert(run.id().clone(), Arc::clone(&run.spec));
+        }
+    }
+
+    /// Says that this process wrote a run, before anybody is told.
+    pub(crate) fn wrote_run(&self, run: &Run) {
+        if run.state.hold.host().is_none() {
+            self.held().remove(run.id());
+        }
+    }
+
+    /// The specification of an open run that a host of this process has. To be asked after a wait for it
+    /// has begun.
+    fn held_run(&self, id: &RunId) -> Option<Arc<RunSpec>> {
+        self.held().get(id).cloned()
+    }
+
     /// True if anybody waits.
     pub(crate) fn anybody(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
@@ -67,6 +97,9 @@ impl Wakes {
 
     /// Says that the journal of a run reaches up to `head`, and whether the run has not ended.
     pub(crate) fn moved(&self, id: &RunId, head: Seq, open: bool) {
+        if !open {
+            self.held().remove(id);
+        }
         if let Some(watched) = self.watched_subject(|| Subject::Run(id.clone())) {
             watched.grown(head, open, None, None);
         }
@@ -137,6 +170,8 @@ impl Wakes {
 
     /// Makes everybody look for himself.
     pub(crate) fn rouse(&self) {
+        // Others may have changed them, and nobody was told.
+        self.held().clear();
         self.subjects().values().for_each(|watched| watched.rouse());
         self.queued();
     }

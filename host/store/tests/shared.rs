@@ -9,12 +9,13 @@ use common::*;
 use rusqlite::Connection;
 use taskrun::clock::SystemClock;
 use taskrun_journal::dispatch::{Subscription, TaskEvent};
+use taskrun_journal::event::Event;
 use taskrun_journal::hold::Wait;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Claim, Store};
-use taskrun_journal::time::Clock;
+use taskrun_journal::store::{Claim, Removal, RunWatch, Store};
+use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 
@@ -92,6 +93,73 @@ async fn whoever_waits_for_an_end_hears_of_it_from_another_process() {
     events.extend(end());
     append(&theirs, next(&run, 50, 1_500, events)).await;
     within(waiter).await.expect("no panic");
+}
+
+/// A wait during which the thread of a store looks after what others write. It has begun, and has told
+/// everybody to look.
+async fn awake(store: &SqliteStore) -> Box<dyn RunWatch> {
+    let mut watch = store.watch(&run_id("nobody"));
+    within(watch.moved(0)).await;
+    watch
+}
+
+/// The events of a run that is canceled and ends.
+fn canceled() -> Vec<Event> {
+    let mut events = vec![cancel()];
+    events.extend(end());
+    events
+}
+
+/// A run that a host of a store has, which knows of it without a look.
+async fn known_open(store: &SqliteStore) -> Run {
+    create(store, spec("r")).await;
+    let run = store.claim(wish("h", 1, 1_500)).await.expect("claims").remove(0);
+    assert_eq!(store.watch(run.id()).known_open().as_ref(), Some(&run.spec));
+    run
+}
+
+#[tokio::test]
+async fn a_run_that_another_process_ends_is_known_to_be_open_no_more() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (open(&dir), open(&dir));
+    let _awake = awake(&mine).await;
+    let run = known_open(&mine).await;
+    let mut watch = mine.watch(run.id());
+    assert!(watch.known_open().is_some());
+    let (ended, _) = within(async {
+        tokio::join!(watch.ended(), append(&theirs, next(&run, 50, 2_000, end())))
+    })
+    .await;
+    assert_eq!(ended, None, "what others write is read");
+    assert_eq!(mine.watch(run.id()).known_open(), None);
+}
+
+#[tokio::test]
+async fn no_run_is_known_to_be_open_while_nobody_looks_at_what_others_write() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mine = open(&dir);
+    create(&mine, spec("r")).await;
+    let run = mine.claim(wish("h", 1, 1_500)).await.expect("claims").remove(0);
+    let mut watch = mine.watch(run.id());
+    assert_eq!(watch.known_open(), None);
+    within(watch.ended()).await;
+    // As it began, it forgot what it was told before.
+    assert_eq!(watch.known_open(), None);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_run_that_another_process_ends_and_removes_looks() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (open(&dir), open(&dir));
+    let _awake = awake(&mine).await;
+    for number in 0..10 {
+        let run = create(&theirs, spec(&format!("r-{number}"))).await;
+        let mut watch = mine.watch(run.id());
+        append(&theirs, next(&run, 50, 1_500, canceled())).await;
+        let ended = Removal { scope: None, before: Timestamp(9_000), limit: 9, dry_run: false };
+        assert_eq!(theirs.remove(ended).await.expect("removes").runs, 1);
+        within(watch.ended()).await;
+    }
 }
 
 #[tokio::test]

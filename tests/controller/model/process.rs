@@ -13,6 +13,7 @@ use taskrun_journal::list::{Cursor, EndedRun, ListFilter, Page, Scope, TreePage,
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::RESUMES_IN_A_ROW;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, JointOutcome, NewBatch,
@@ -161,6 +162,10 @@ struct ProcessWatch {
 
 #[async_trait]
 impl RunWatch for ProcessWatch {
+    fn known_open(&self) -> Option<Arc<RunSpec>> {
+        self.watch.known_open()
+    }
+
     async fn moved(&mut self, after: Seq) {
         self.watch.moved(after).await;
         alive(&mut self.life).await;

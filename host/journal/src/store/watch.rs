@@ -1,10 +1,13 @@
 //! Waiting for what happens to a run.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 
 use crate::event::EventRecord;
 use crate::ids::Seq;
 use crate::run::Run;
+use crate::spec::RunSpec;
 
 /// A registration for what happens to a run from then on, whichever process does it
 /// ([`super::Store::watch`]).
@@ -18,6 +21,12 @@ use crate::run::Run;
 /// up all of them.
 #[async_trait]
 pub trait RunWatch: Send + Sync {
+    /// The specification of the run, if the store takes it to be open without a look, by what this process
+    /// wrote, and expects to tell its end here. `None` where it would have to look. While this process
+    /// stood still others may have ended or removed the run unnoticed, so whoever trusts this looks at
+    /// the run after a while.
+    fn known_open(&self) -> Option<Arc<RunSpec>>;
+
     /// Returns when the journal may reach beyond `after`, or when the run may have ended.
     async fn moved(&mut self, after: Seq);
 

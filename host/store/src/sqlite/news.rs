@@ -16,6 +16,8 @@ pub(super) fn tell<T>(
     written: Option<&Written>,
 ) {
     if told.place > 0 {
+        let canceled = told.canceled.iter().map(|canceled| &canceled.run);
+        runs.iter().chain(canceled).for_each(|run| wakes.wrote_run(run));
         if wakes.anybody() {
             for run in runs {
                 wakes.kept(run, written);
@@ -41,4 +43,10 @@ pub(super) fn tell<T>(
     if runs.iter().chain(canceled).any(|run| !run.spec.subscriptions.is_empty()) {
         wakes.dispatched();
     }
+}
+
+/// The same for runs that a host of this process took, each with one event.
+pub(super) fn tell_claimed(wakes: &Wakes, told: &WriteOutcome<Vec<Run>>) {
+    wakes.claimed(&told.answer);
+    tell(wakes, told, &told.answer, told.answer.len(), None);
 }

@@ -30,7 +30,7 @@ use super::change::{self, AppendRow, WriteOutcome};
 use super::create::NewRow;
 use super::entries::{self, BatchRow};
 use super::facts::{self, ChangeRow};
-use super::news::tell;
+use super::news::{tell, tell_claimed};
 use super::store::SqliteStore;
 use super::taken::TakenRow;
 use super::watch::SqliteWatch;
@@ -64,7 +64,7 @@ impl Store for SqliteStore {
         let tell = move |told: &JointWrite| {
             let JointWrite { created, claimed } = told;
             tell(&wakes, created, std::slice::from_ref(added.run()), added.events(), None);
-            tell(&wakes, claimed, &claimed.answer, claimed.answer.len(), None);
+            tell_claimed(&wakes, claimed);
         };
         let bytes = row.bytes() + taken.as_ref().map_or(SMALL, TakenRow::bytes);
         let write = move |db: &Connection| {
@@ -136,7 +136,7 @@ impl Store for SqliteStore {
         let before = self.wakes.before_claim();
         let (wakes, limit) = (Arc::clone(&self.wakes), claim.limit);
         let tell = move |told: &WriteOutcome<Vec<Run>>| {
-            tell(&wakes, told, &told.answer, told.answer.len(), None);
+            tell_claimed(&wakes, told);
             if told.answer.len() < limit {
                 wakes.drained(before);
             }

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{RunWatch, SessionKey, StoreError};
 
 use super::failure_log::FailureLog;
@@ -62,6 +63,12 @@ impl WatcherWaker {
             false => Watchman::Thread,
         }
     }
+
+    /// True if the thread looks after what other processes write, or has everybody look for himself as it
+    /// begins. To be asked once a wait is registered.
+    fn is_awake(&self) -> bool {
+        !self.shared.resting.load(Ordering::SeqCst)
+    }
 }
 
 impl Watchman {
@@ -82,6 +89,11 @@ pub(crate) struct SqliteWatch {
 
 #[async_trait]
 impl RunWatch for SqliteWatch {
+    fn known_open(&self) -> Option<Arc<RunSpec>> {
+        // While the thread rests, nobody would tell what others wrote since.
+        self.waker.is_awake().then(|| self.watch.known_open()).flatten()
+    }
+
     async fn moved(&mut self, after: Seq) {
         self.waker.wake().wait(self.watch.beyond(after)).await;
     }
@@ -266,19 +278,21 @@ impl Shared {
     /// process wrote, up to the first thing that another one did, everybody knows.
     fn tell(&self, db: &Connection, after: i64) -> Result<i64, Fault> {
         let after = after.max(bits(self.wakes.told()));
+        let last = last_position(db)?.max(after);
         let mut sql = db.prepare_cached(
             // By the places: the other index has the order of the groups, and would be walked from
             // its beginning to its end.
-            "SELECT r.id, max(e.seq), max(e.pos), r.status < 5, r.tenant, r.session, r.root_session
+            "SELECT r.id, max(e.seq), max(e.pos), r.status < 5, r.tenant, r.session, r.root_session,
+                    count(*)
              FROM events e NOT INDEXED
-             CROSS JOIN runs r ON r.no = e.run WHERE e.pos > ?1 GROUP BY e.run",
+             CROSS JOIN runs r ON r.no = e.run WHERE e.pos > ?1 AND e.pos <= ?2 GROUP BY e.run",
         )?;
-        let mut rows = sql.query([after])?;
-        let mut last = after;
+        let mut rows = sql.query([after, last])?;
+        let mut found = 0;
         while let Some(row) = rows.next()? {
             let id: String = row.get(0)?;
             let (head, position): (i64, i64) = (row.get(1)?, row.get(2)?);
-            last = last.max(position);
+            found += row.get::<_, i64>(7)?;
             if let Ok(id) = RunId::new(&id) {
                 self.wakes.moved(&id, unbits(head), row.get(3)?);
             }
@@ -289,6 +303,11 @@ impl Shared {
                 let key = SessionKey { tenant, owner_user_id: None, parent_app_name: None, id };
                 self.wakes.session_moved(&key, unbits(position));
             }
+        }
+        // Of runs that ended and were removed since, nothing is left that tells of it. Who reads them
+        // finds out.
+        if after.saturating_add(found) < last {
+            self.wakes.rouse();
         }
         // Whatever was written may have made a run ready, if only by an end that others waited
         // for.
@@ -304,9 +323,10 @@ impl Shared {
     }
 }
 
+/// The last position that was given to an event, which may have been removed.
 fn last_position(db: &Connection) -> Result<i64, Fault> {
-    let sql = "SELECT coalesce(max(pos), 0) FROM events";
-    Ok(db.query_row(sql, [], |row| row.get(0))?)
+    let sql = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'";
+    Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
 #[cfg(test)]

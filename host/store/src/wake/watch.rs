@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{RunWatch, SessionKey};
 use tokio::sync::Notify;
 
@@ -199,6 +200,13 @@ impl Watch {
 /// The registration of a store that only this process has.
 #[async_trait]
 impl RunWatch for Watch {
+    fn known_open(&self) -> Option<Arc<RunSpec>> {
+        match &self.subject {
+            Subject::Run(id) => self.wakes.held_run(id),
+            Subject::Session(_) => None,
+        }
+    }
+
     async fn moved(&mut self, after: Seq) {
         self.beyond(after).await;
     }

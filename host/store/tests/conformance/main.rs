@@ -233,6 +233,7 @@ promises!(
     whoever_follows_a_run_is_told_of_what_its_journal_says,
     a_wait_misses_nothing_that_came_after_its_registration,
     a_run_may_be_watched_before_it_is_there,
+    the_end_of_a_run_that_is_known_to_be_open_is_told,
     whoever_waits_for_an_end_gets_the_run_as_it_ended,
     an_end_between_the_look_and_the_wait_is_not_missed,
     the_end_of_a_run_that_ends_with_another_one_is_waited_for,

@@ -127,6 +127,21 @@ pub(crate) async fn whoever_waits_for_an_end_gets_the_run_as_it_ended(f: &Fixtur
     assert_eq!(f.store.get(run.id()).await.expect("gets"), Some(run));
 }
 
+pub(crate) async fn the_end_of_a_run_that_is_known_to_be_open_is_told(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    let run = claim_one(&*f.store, "h").await;
+    let mut watch = f.store.watch(run.id());
+    let known = watch.known_open();
+    assert!(known.is_none_or(|known| known == run.spec));
+    let run = append(&*f.store, next(&run, 50, 2_100, end())).await;
+    let told = within(watch.ended()).await;
+    assert!(told.is_none_or(|told| told == run));
+    assert_eq!(f.store.watch(run.id()).known_open(), None);
+    // Nobody's, so that whoever answers or cancels it need not be of this process.
+    let run = create(&*f.store, spec("s")).await;
+    assert_eq!(f.store.watch(run.id()).known_open(), None);
+}
+
 pub(crate) async fn an_end_between_the_look_and_the_wait_is_not_missed(f: &Fixture) {
     let run = create(&*f.store, spec("r")).await;
     let mut watch = f.store.watch(run.id());
