@@ -309,8 +309,8 @@ fn frames_that_no_end_of_a_commit_follows_are_written_all_the_same() {
     assert!(recovered(&dir) == found);
 }
 
-/// Whether frames were written before their commit, which then have checksums anew, or not, whether pages
-/// are moved in the commit, and whether the disk is waited for.
+/// Frames may be written before their commit, and then have checksums anew, pages may be moved in the
+/// commit, and the disk may be waited for or not.
 #[test]
 fn what_is_committed_is_what_plain_sqlite_finds() {
     let vacuums = ["NONE", "FULL"];
@@ -336,7 +336,7 @@ fn what_is_committed_is_what_plain_sqlite_finds() {
             }
             if round % 5 == 4 {
                 db.execute_batch("ROLLBACK").expect("rolled back");
-                // Whoever writes next stands where that was.
+                // The next writer stands where that was.
                 plain.execute("INSERT INTO some (text) VALUES ('between')", []).expect("inserted");
             } else {
                 commit(&db).expect("committed");
