@@ -15,9 +15,9 @@ pub(super) fn tell<T>(
     events: usize,
     written: Option<&Written>,
 ) {
+    let all = || runs.iter().chain(told.canceled.iter().map(|canceled| &canceled.run));
     if told.place > 0 {
-        let canceled = told.canceled.iter().map(|canceled| &canceled.run);
-        runs.iter().chain(canceled).for_each(|run| wakes.wrote_run(run));
+        all().for_each(|run| wakes.wrote_run(run));
         if wakes.anybody() {
             for run in runs {
                 wakes.kept(run, written);
@@ -39,8 +39,7 @@ pub(super) fn tell<T>(
     if told.stirred {
         wakes.queued();
     }
-    let canceled = told.canceled.iter().map(|canceled| &canceled.run);
-    if runs.iter().chain(canceled).any(|run| !run.spec.subscriptions.is_empty()) {
+    if all().any(|run| !run.spec.subscriptions.is_empty()) {
         wakes.dispatched();
     }
 }
